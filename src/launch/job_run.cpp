@@ -5,12 +5,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "exception_text.hpp"
+#include "launch/agent_reporter.hpp"
 #include "manyworlds/coro/giving_up.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
@@ -68,6 +70,23 @@ std::optional<task<received_signal>> awaited_signals(const launch_context& job) 
   }
 }
 
+/// Reports to the agent, if there is one, while a job runs.
+class reporting_kept {
+ public:
+  reporting_kept(std::shared_ptr<detail::agent_reporter> to, runtime& rt)
+      : to_(std::move(to)) {
+    if (to_) to_->attach(rt);
+  }
+  reporting_kept(const reporting_kept&) = delete;
+  reporting_kept& operator=(const reporting_kept&) = delete;
+  ~reporting_kept() {
+    if (to_) to_->detach();
+  }
+
+ private:
+  const std::shared_ptr<detail::agent_reporter> to_;
+};
+
 task<int> and_then_zero(task<void> work) {
   co_await std::move(work);
   co_return 0;
@@ -105,6 +124,7 @@ int launch_context::run(class runtime& rt, task<int> work, job_options options) 
   std::exception_ptr error;
   int code = options.code_of_error;
   try {
+    const reporting_kept reports(agent, rt);
     code = rt.run(until_end_or_signal(rt, std::move(work), std::move(signals),
                                       options.drain, came));
   } catch (...) {

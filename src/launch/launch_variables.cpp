@@ -3,8 +3,11 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
+#include "launch/abstract_address.hpp"
+#include "launch/agent_reporter.hpp"
 #include "launch/slurm_names.hpp"
 #include "launch/variable_reader.hpp"
 #include "manyworlds/detail/assertion.hpp"
@@ -321,6 +324,20 @@ std::optional<std::vector<std::string>> devices_of(const variable_reader& from) 
   return devices;
 }
 
+/// What another launcher has started below mwrun inherits the variable, and is not the
+/// agent's worker.
+std::shared_ptr<agent_reporter> agent_of(const variable_reader& from,
+                                         const launch_context& job) {
+  if (job.launcher != launcher_kind::mwrun) return nullptr;
+  const auto name = from.text("MANYWORLDS_AGENT");
+  if (!name) return nullptr;
+  if (name->size() > abstract_address::longest) {
+    throw launch_error("MANYWORLDS_AGENT", *name,
+                       fmt::format("at most {} bytes", abstract_address::longest));
+  }
+  return std::make_shared<agent_reporter>(*name, job.rank, job.incarnation);
+}
+
 }  // namespace
 
 std::string_view name_of(launcher_kind kind) noexcept {
@@ -360,6 +377,7 @@ launch_context launch_context::from(const launch_variables& variables) {
   // torchrun sets it to nothing where it keeps no files.
   job.error_file = std::string(from.raw("TORCHELASTIC_ERROR_FILE").value_or(""));
   job.visible_devices = devices_of(from);
+  job.agent = agent_of(from, job);
   // Loopback reaches all, and is not open to the network.
   const bool is_hosted =
       job.place == store_place::rank_zero || job.place == store_place::published;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/launch/job_reports.hpp"
 #include "manyworlds/launch/launch_error.hpp"
 #include "manyworlds/world/options.hpp"
 #include "manyworlds/world/runtime.hpp"
@@ -112,6 +113,8 @@ struct launch_context {
   std::optional<std::vector<std::string>> visible_devices;
   /// The connection to PMIx; null where it is not used.
   std::shared_ptr<detail::pmix_session> pmix;
+  /// The connection to the agent of mwrun; null without one.
+  std::shared_ptr<detail::agent_reporter> agent;
 
   /// Reads the environment of this process; it is the only function of the library that
   /// does. Under Open MPI and the like it also asks libpmix, if it can be opened.
@@ -157,6 +160,24 @@ struct launch_context {
   /// Does the same for a task that gives the exit code. Errors: none.
   [[nodiscard]] int run(class runtime& rt, task<int> work,
                         job_options options = {}) const;
+
+  // What follows goes to the agent that has started this process: `run` also tells it of
+  // the turns of the reactor and of the worlds. Without an agent it does nothing. It
+  // never waits: what an agent that is slow does not take is dropped. Thread: any.
+  /// Says how far the work is. An agent with a limit for hangs ends a worker that waits
+  /// for no other member while this stands still.
+  void progress(std::uint64_t step) const noexcept;
+  /// Limits the time until the object is destroyed: the agent then ends this process.
+  /// `what` names it in the agent's message. Errors: std::bad_alloc.
+  [[nodiscard]] job_deadline expires(duration limit,
+                                     std::string_view what = "deadline") const;
+  /// Reports that something happened. Of the fields 32 are kept, and 1 KiB of each.
+  /// Errors: std::bad_alloc.
+  void event(std::string_view name, const job_fields& fields = {}) const;
+  /// Reports a value. Errors: std::bad_alloc.
+  void metric(std::string_view name, double value) const;
+  /// Reports how long the object lived. Errors: std::bad_alloc.
+  [[nodiscard]] job_timer timed(std::string_view name) const;
 
   /// Writes the error file that torchrun and mwrun read, if the launcher named one. They
   /// show `call_stack` as the traceback. Without a code it writes the short form, of

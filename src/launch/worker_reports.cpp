@@ -1,0 +1,348 @@
+#include "launch/worker_reports.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <system_error>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "io/process_list.hpp"
+#include "io/stream.hpp"
+#include "launch/abstract_address.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/detail/assertion.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+namespace {
+
+/// A worker is known once its starter has seen it start, and may be faster itself.
+constexpr duration longest_until_known = std::chrono::seconds(2);
+constexpr duration between_looks_for_worker = std::chrono::milliseconds(20);
+/// A beat that comes later than this says that its worker, or this machine, was held up.
+constexpr duration late_beat = std::chrono::seconds(1);
+/// What ends a deadline may have been sent, and not read.
+constexpr duration deadline_slack = std::chrono::milliseconds(20);
+constexpr duration without_descriptors = std::chrono::milliseconds(200);
+/// Messages of one worker before others are heard.
+constexpr int most_at_once = 64;
+constexpr std::size_t spare_connections = 64;
+constexpr std::size_t most_worlds_known = 4096;
+constexpr std::size_t most_deadlines = 4096;
+constexpr int most_generations = 64;
+
+std::string free_agent_name() {
+  std::random_device seed;
+  return fmt::format("manyworlds-agent-{}-{:08x}{:08x}", ::getpid(), seed(), seed());
+}
+
+/// Returns the process at the other end, if this user may be heard.
+pid_t peer_of(int connection) noexcept {
+  ucred who{};
+  socklen_t length = sizeof who;
+  if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &who, &length) != 0) return 0;
+  return who.uid == ::geteuid() || who.uid == 0 ? who.pid : 0;
+}
+
+/// A worker may be a shell that starts the program.
+bool descends_from(pid_t peer, pid_t worker) {
+  for (int i = 0; i < most_generations && peer > 1; ++i) {
+    if (peer == worker) return true;
+    const auto seen = look_at_process(peer);
+    if (!seen) return false;
+    if (seen->session == worker) return true;
+    peer = seen->parent;
+  }
+  return false;
+}
+
+}  // namespace
+
+worker_reports::worker_reports(reactor& home, worker_reports_listener& told)
+    : home_(home),
+      listener_(told),
+      address_(free_agent_name()),
+      listening_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+                 "socket") {
+  const abstract_address at(address_);
+  if (::bind(listening_.get(), at.get(), at.length) != 0 ||
+      ::listen(listening_.get(), SOMAXCONN) != 0)
+    throw std::system_error(errno, std::generic_category(), "the socket for reports");
+}
+
+task<void> worker_reports::run() {
+  co_await scope::run([this](scope& s) -> task<void> {
+    s.spawn(watch_deadlines());
+    co_await accept_all(s);
+  });
+}
+
+void worker_reports::begin(int rank, int incarnation, pid_t pid) {
+  worker_account fresh;
+  fresh.rank = rank;
+  fresh.incarnation = incarnation;
+  fresh.pid = pid;
+  fresh.started = home_.now();
+  accounts_.insert_or_assign(rank, std::move(fresh));
+}
+
+void worker_reports::end(int rank) noexcept { accounts_.erase(rank); }
+
+const worker_account* worker_reports::of(int rank) const noexcept {
+  const auto found = accounts_.find(rank);
+  return found == accounts_.end() ? nullptr : &found->second;
+}
+
+bool worker_reports::ask_for_dump(int rank, int to) noexcept {
+  const auto found = connections_.find(rank);
+  if (found == connections_.end()) return false;
+  std::byte what = dump_request;
+  iovec from{&what, 1};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> beside{};
+  msghdr message{};
+  message.msg_iov = &from;
+  message.msg_iovlen = 1;
+  message.msg_control = beside.data();
+  message.msg_controllen = beside.size();
+  cmsghdr* const head = CMSG_FIRSTHDR(&message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(head), &to, sizeof to);
+  return ::sendmsg(found->second, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+}
+
+// ----------------------------------------------------------------------- connections
+
+task<void> worker_reports::accept_all(scope& s) {
+  for (;;) {
+    io_awaiter readable(home_, io_kind::readable,
+                        static_cast<socket_handle>(listening_.get()));
+    const io_result woken = co_await readable;
+    if (!woken.ok())
+      throw std::system_error(woken.error(), std::generic_category(), "reports");
+    for (;;) {
+      unique_descriptor one(
+          ::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!one) break;
+      const pid_t peer = peer_of(one.get());
+      if (peer == 0 || open_ >= 2 * accounts_.size() + spare_connections) continue;
+      s.spawn(serve(std::move(one), peer));
+    }
+    // The connection waits until there are descriptors again.
+    if (errno == EMFILE || errno == ENFILE) co_await sleep_for(without_descriptors);
+  }
+}
+
+task<void> worker_reports::serve(unique_descriptor from, pid_t peer) {
+  struct counted {
+    std::size_t& open;
+    ~counted() { --open; }
+  };
+  const counted while_open{++open_};
+  connection c{from.get(), peer, -1, 0};
+  const bool is_worker = co_await take_hello(c);
+  if (!is_worker) co_return;
+  connections_[c.rank] = c.fd;
+  for (bool is_over = false; !is_over;) {
+    io_awaiter readable(home_, io_kind::readable, static_cast<socket_handle>(c.fd));
+    const io_result woken = co_await readable;
+    if (!woken.ok()) break;
+    for (int i = 0; i < most_at_once && !is_over; ++i) {
+      const auto report = next_report(c, is_over);
+      if (!report) break;
+      worker_account* const account = account_of(c);
+      is_over = account == nullptr;
+      if (account) take(*account, *report);
+    }
+    co_await yield();
+  }
+  if (worker_account* const account = account_of(c)) account->is_connected = false;
+  const auto ours = connections_.find(c.rank);
+  if (ours != connections_.end() && ours->second == c.fd) connections_.erase(ours);
+}
+
+/// The first message says which worker it is.
+task<bool> worker_reports::take_hello(connection& from) {
+  io_awaiter readable(home_, io_kind::readable, static_cast<socket_handle>(from.fd));
+  const auto came =
+      co_await when_any(std::move(readable), sleep_for(longest_until_known));
+  if (!std::get<0>(came)) co_return false;
+  bool is_over = false;
+  const auto report = next_report(from, is_over);
+  const worker_hello* const hello =
+      report ? std::get_if<worker_hello>(&*report) : nullptr;
+  if (!hello) co_return false;
+  for (const time_point until = home_.now() + longest_until_known;;) {
+    if (worker_account* const account = admitted(from, *hello)) {
+      account->has_come = account->is_connected = true;
+      from.rank = hello->rank;
+      from.incarnation = hello->incarnation;
+      co_return true;
+    }
+    if (home_.now() >= until) co_return false;
+    co_await sleep_for(between_looks_for_worker);
+  }
+}
+
+worker_account* worker_reports::admitted(const connection& from, const worker_hello& h) {
+  const auto found = accounts_.find(h.rank);
+  if (found == accounts_.end()) return nullptr;
+  worker_account& account = found->second;
+  if (account.incarnation != h.incarnation || account.is_connected) return nullptr;
+  return descends_from(from.peer, account.pid) ? &account : nullptr;
+}
+
+worker_account* worker_reports::account_of(const connection& from) noexcept {
+  const auto found = accounts_.find(from.rank);
+  if (found == accounts_.end() || found->second.incarnation != from.incarnation)
+    return nullptr;
+  // A process of another attempt has the rank by now.
+  const auto at = connections_.find(from.rank);
+  return at != connections_.end() && at->second == from.fd ? &found->second : nullptr;
+}
+
+/// `is_over` where the worker has ended, or does not speak our language.
+std::optional<worker_report> worker_reports::next_report(const connection& from,
+                                                         bool& is_over) {
+  std::array<std::byte, longest_report> room;
+  const ssize_t got = ::recv(from.fd, room.data(), room.size(), MSG_DONTWAIT | MSG_TRUNC);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
+  is_over = true;
+  if (got <= 0 || static_cast<std::size_t>(got) > room.size()) return std::nullopt;
+  try {
+    auto report = decoded_report(std::span(room).first(static_cast<std::size_t>(got)));
+    is_over = false;
+    return report;
+  } catch (const wire_error&) {
+    return std::nullopt;
+  }
+}
+
+// --------------------------------------------------------------------------- accounts
+
+void worker_reports::take(worker_account& of, const worker_report& report) {
+  struct taker {
+    worker_reports& self;
+    worker_account& of;
+    const worker_report& whole;
+
+    void operator()(const worker_hello&) const noexcept {}
+    void operator()(const worker_beat& r) const { self.take(of, r); }
+    void operator()(const worker_progress& r) const { self.take(of, r); }
+    void operator()(const world_news& r) const { self.take(of, r); }
+    void operator()(const deadline_begun& r) const { self.take(of, r); }
+    void operator()(const deadline_ended& r) const noexcept {
+      of.deadlines.erase(r.number);
+    }
+    void operator()(const reported_event&) const { tell(); }
+    void operator()(const reported_metric&) const { tell(); }
+    void operator()(const reported_span&) const { tell(); }
+    void operator()(const worker_rest&) const noexcept {
+      of.is_at_rest = true;
+      of.last_beat = std::nullopt;
+    }
+    void operator()(const dump_written&) const noexcept { ++of.dumps; }
+    // What was closed or recovered meanwhile is not among what follows.
+    void operator()(const state_again&) const noexcept {
+      of.deadlines.clear();
+      of.suspects.clear();
+      of.worlds.clear();
+    }
+    void tell() const { self.listener_.was_reported(of, whole); }
+  };
+  std::visit(taker{*this, of, report}, report);
+}
+
+void worker_reports::take(worker_account& of, const worker_beat& beat) {
+  const time_point now = home_.now();
+  if (of.last_beat && now - *of.last_beat > late_beat) of.last_late = now;
+  if (!of.last_beat || beat.turns != of.turns) of.last_turn = now;
+  of.is_at_rest = false;
+  of.last_beat = now;
+  of.turns = beat.turns;
+  of.waits = beat.waits;
+}
+
+void worker_reports::take(worker_account& of, const worker_progress& progress) {
+  if (of.progress != progress.step) of.last_progress = home_.now();
+  of.progress = progress.step;
+}
+
+void worker_reports::take(worker_account& of, const world_news& news) {
+  const worker_account::member about(news.world, news.pid);
+  const auto forget_suspects = [&] {
+    std::erase_if(of.suspects,
+                  [&](const auto& s) { return s.first.first == news.world; });
+  };
+  switch (news.kind) {
+    case world_event_kind::suspect:
+      if (of.suspects.size() < most_worlds_known)
+        of.suspects.insert_or_assign(about, news);
+      break;
+    case world_event_kind::recovered:
+      of.suspects.erase(about);
+      break;
+    case world_event_kind::broken:
+      // Silence stays an accusation until the world forms again.
+      if (news.why != cause::silent_peer) forget_suspects();
+      break;
+    case world_event_kind::formed:
+    case world_event_kind::closed:
+      forget_suspects();
+      break;
+  }
+  const bool is_state =
+      news.kind != world_event_kind::suspect && news.kind != world_event_kind::recovered;
+  if (news.kind == world_event_kind::closed) {
+    of.worlds.erase(news.world);
+  } else if (is_state &&
+             (of.worlds.size() < most_worlds_known || of.worlds.contains(news.world))) {
+    of.worlds.insert_or_assign(news.world, news);
+  }
+  listener_.world_changed(of, news);
+}
+
+void worker_reports::take(worker_account& of, const deadline_begun& begun) {
+  if (of.deadlines.size() >= most_deadlines && !of.deadlines.contains(begun.number))
+    return;
+  of.deadlines.insert_or_assign(
+      begun.number, worker_account::deadline{later(home_.now(), begun.left), begun.what});
+  deadlines_changed_.set();
+}
+
+task<void> worker_reports::watch_deadlines() {
+  for (;;) {
+    deadlines_changed_.reset();
+    time_point next = time_point::max();
+    const time_point now = home_.now();
+    for (auto& [rank, account] : accounts_) {
+      std::vector<std::string> passed;
+      std::erase_if(account.deadlines, [&](const auto& each) {
+        const time_point due = later(each.second.until, deadline_slack);
+        const bool has_passed = due <= now;
+        if (has_passed) passed.push_back(each.second.what);
+        if (!has_passed) next = std::min(next, due);
+        return has_passed;
+      });
+      for (const std::string& what : passed) listener_.has_overrun(account, what);
+    }
+    if (next == time_point::max()) {
+      co_await deadlines_changed_.wait();
+    } else {
+      co_await when_any(deadlines_changed_.wait(), sleep_until(next));
+    }
+  }
+}
+
+}  // namespace manyworlds::inline v0::detail

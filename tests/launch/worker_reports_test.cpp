@@ -1,0 +1,463 @@
+// What workers tell their agent, and what hostile, slow and absent ends do (L29, L41).
+#include "launch/worker_reports.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "launch/abstract_address.hpp"
+#include "launch/agent_reporter.hpp"
+#include "manyworlds/launch/launch_context.hpp"
+#include "process_fixture.hpp"
+
+namespace manyworlds::launch_tests {
+
+using namespace manyworlds::detail;
+
+namespace {
+
+class heard final : public worker_reports_listener {
+ public:
+  void world_changed(const worker_account&, const world_news& news) override {
+    worlds.push_back(news);
+  }
+  void has_overrun(const worker_account& who, const std::string& what) override {
+    overruns.push_back(std::to_string(who.rank) + " " + what);
+  }
+  void was_reported(const worker_account&, const worker_report& what) override {
+    reported.push_back(what);
+  }
+
+  std::vector<world_news> worlds;
+  std::vector<std::string> overruns;
+  std::vector<worker_report> reported;
+};
+
+/// An agent with the account of rank 0, which this process has.
+class agent {
+ public:
+  agent()
+      : reports(access::core(at.rt).user(), told), running_(at.rt.start(reports.run())) {
+    begin(0);
+  }
+  agent(const agent&) = delete;
+  agent& operator=(const agent&) = delete;
+  ~agent() {
+    at.rt.stop();
+    (void)running_.wait_for(20s);
+  }
+
+  template <class F>
+  auto ask(F f) {
+    auto asking = [&]() -> task<decltype(f())> { co_return f(); };
+    return at.run(asking());
+  }
+  void begin(int rank, pid_t pid = ::getpid()) {
+    ask([&] {
+      reports.begin(rank, 1, pid);
+      return 0;
+    });
+  }
+  template <class F>
+  [[nodiscard]] bool until(F f) {
+    return eventually([&] { return ask([&] { return f(*reports.of(0)); }); });
+  }
+
+  /// What a worker of that rank is started as.
+  [[nodiscard]] launch_context job(int rank = 0) const {
+    launch_context made = launch_context::from({{"MANYWORLDS_RUN_ID", "run"},
+                                                {"RANK", std::to_string(rank)},
+                                                {"WORLD_SIZE", "2"},
+                                                {"LOCAL_RANK", std::to_string(rank)},
+                                                {"LOCAL_WORLD_SIZE", "2"},
+                                                {"MASTER_ADDR", "127.0.0.1"},
+                                                {"MASTER_PORT", "1"},
+                                                {"MANYWORLDS_INCARNATION", "1"},
+                                                {"MANYWORLDS_AGENT", reports.address()}});
+    REQUIRE(made.agent);
+    return made;
+  }
+
+  heard told;
+  node at;
+  worker_reports reports;
+
+ private:
+  started<void> running_;
+};
+
+/// A connection of its own, which says what no worker would.
+class stranger {
+ public:
+  explicit stranger(const std::string& name)
+      : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), "socket") {
+    const abstract_address to(name);
+    REQUIRE(::connect(socket_.get(), to.get(), to.length) == 0);
+    const timeval limit{20, 0};
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  void say(std::span<const std::byte> message) const {
+    (void)::send(socket_.get(), message.data(), message.size(), MSG_NOSIGNAL);
+  }
+  void say(const worker_report& report) const { say(encoded(report)); }
+  [[nodiscard]] bool is_closed() const {
+    char byte = 0;
+    ssize_t got = 0;
+    do {
+      got = ::recv(socket_.get(), &byte, 1, 0);
+    } while (got < 0 && errno == EINTR);
+    return got == 0 || (got < 0 && errno == ECONNRESET);
+  }
+
+ private:
+  unique_descriptor socket_;
+};
+
+std::vector<worker_report> one_of_each() {
+  worker_beat beat;
+  beat.turns = 7;
+  beat.waits.emplace();
+  beat.waits->kind = operation_kind::all_reduce;
+  beat.waits->world = "kv";
+  beat.waits->peer_pid = 12;
+  beat.waits->peer_host = "host";
+  beat.waits->age = 3s;
+  world_news news;
+  news.kind = world_event_kind::suspect;
+  news.world = "kv";
+  news.epoch = 3;
+  news.size = 4;
+  news.pid = 12;
+  news.host = "host";
+  return {worker_hello{3, 2},
+          beat,
+          worker_progress{9},
+          news,
+          deadline_begun{1, 30s, "load"},
+          deadline_ended{1},
+          reported_event{"epoch", {{"loss", "0.1"}, {"step", "2"}}},
+          reported_metric{"tokens", 2.5},
+          reported_span{"load", 5ms},
+          worker_rest{},
+          dump_written{},
+          state_again{}};
+}
+
+}  // namespace
+
+TEST_SUITE_BEGIN("launch");
+
+TEST_CASE("a report arrives as it was told, and no part of it reads as one") {
+  for (const worker_report& each : one_of_each()) {
+    const bytes message = encoded(each);
+    CAPTURE(each.index());
+    CHECK(encoded(decoded_report(message)) == message);
+    for (std::size_t size = 0; size < message.size(); ++size)
+      CHECK_THROWS_AS(decoded_report(std::span(message).first(size)), wire_error);
+    bytes longer = message;
+    longer.push_back(std::byte{0});
+    CHECK_THROWS_AS(decoded_report(longer), wire_error);
+  }
+  for (int kind = static_cast<int>(std::variant_size_v<worker_report>); kind < 256;
+       ++kind)
+    CHECK_THROWS_AS(decoded_report(bytes{static_cast<std::byte>(kind)}), wire_error);
+}
+
+TEST_CASE("a report of any bytes is read or refused, and nothing else happens") {
+  std::uint32_t seed = 1;
+  for (int i = 0; i < 20000; ++i) {
+    const auto all = one_of_each();
+    bytes message = encoded(all[static_cast<std::size_t>(i) % all.size()]);
+    for (int flips = 0; flips < 3; ++flips) {
+      seed = seed * 1664525 + 1013904223;
+      message[seed % message.size()] ^= static_cast<std::byte>(seed >> 24);
+    }
+    try {
+      const worker_report read = decoded_report(message);
+      CHECK(encoded(read).size() <= longest_report);
+    } catch (const wire_error&) {
+      continue;
+    }
+  }
+}
+
+TEST_CASE("long texts are cut, and fields beyond the limit left out") {
+  job_fields fields;
+  for (int i = 0; i < 100; ++i) fields[std::to_string(i)] = "x";
+  const bytes message = encoded(reported_event{std::string(5000, 'n'), fields});
+  const auto read = std::get<reported_event>(decoded_report(message));
+  CHECK(read.name.size() == longest_report_name);
+  CHECK(read.fields.size() == most_report_fields);
+}
+
+TEST_CASE("a job reports events, metrics, spans and progress to its agent") {
+  agent a;
+  const launch_context job = a.job();
+  job.event("epoch", {{"loss", "0.1"}});
+  job.metric("tokens", 2.5);
+  { const job_timer timed = job.timed("load"); }
+  job.progress(17);
+  CHECK(a.until([&](const worker_account& of) {
+    return of.progress == 17u && a.told.reported.size() == 3;
+  }));
+  a.ask([&] {
+    CHECK(std::get<reported_event>(a.told.reported[0]).fields.at("loss") == "0.1");
+    CHECK(std::get<reported_metric>(a.told.reported[1]).value == 2.5);
+    CHECK(std::get<reported_span>(a.told.reported[2]).name == "load");
+    return 0;
+  });
+}
+
+TEST_CASE("while a job runs it beats, and its turns stand still while a task blocks") {
+  agent a;
+  const launch_context job = a.job();
+  std::atomic<bool> blocks{false};
+  std::atomic<bool> ends{false};
+  std::thread worker([&] {
+    runtime rt;
+    auto work = [&]() -> task<void> {
+      while (!ends) {
+        while (blocks) std::this_thread::sleep_for(1ms);
+        co_await sleep_for(10ms);
+      }
+    };
+    CHECK(job.run(rt, work()) == 0);
+  });
+  CHECK(a.until([](const worker_account& of) { return of.turns >= 2; }));
+  blocks = true;
+  // A turn that was asked for before may be answered.
+  std::this_thread::sleep_for(600ms);
+  const auto [turns, beat] = a.ask(
+      [&] { return std::pair(a.reports.of(0)->turns, a.reports.of(0)->last_beat); });
+  CHECK(a.until([&](const worker_account& of) { return of.last_beat > *beat + 500ms; }));
+  CHECK(a.ask([&] { return a.reports.of(0)->turns; }) <= turns + 1);
+  blocks = false;
+  CHECK(a.until([&](const worker_account& of) { return of.turns > turns + 1; }));
+  ends = true;
+  worker.join();
+  CHECK(a.until([](const worker_account& of) { return of.is_at_rest; }));
+}
+
+TEST_CASE("worlds that form and break are told with epoch, cause and process") {
+  agent a;
+  const launch_context job = a.job();
+  memory_store store;
+  std::atomic<bool> ends{false};
+  std::thread worker([&] {
+    runtime rt;
+    auto work = [&]() -> task<void> {
+      world w(rt, store, {.name = "kv", .rank = 0, .size = 2});
+      co_await w;
+      while (!ends) co_await sleep_for(10ms);
+    };
+    CHECK(job.run(rt, work()) == 0);
+  });
+  {
+    node b;
+    world w(b.rt, store, {.name = "kv", .rank = 1, .size = 2});
+    const failure f = b.run(world_tests::forming(w));
+    REQUIRE_MESSAGE(!f, f.text());
+    CHECK(a.until([](const worker_account& of) {
+      const auto found = of.worlds.find("kv");
+      return found != of.worlds.end() && found->second.kind == world_event_kind::formed &&
+             found->second.epoch == 1 && found->second.size == 2;
+    }));
+  }
+  CHECK(a.until([](const worker_account& of) {
+    const auto found = of.worlds.find("kv");
+    return found->second.kind == world_event_kind::broken;
+  }));
+  ends = true;
+  worker.join();
+}
+
+TEST_CASE("a worker that waits says for which member, and in which operation") {
+  agent a;
+  const launch_context job = a.job();
+  memory_store store;
+  node b;
+  std::thread worker([&] {
+    runtime rt;
+    auto work = [&]() -> task<void> {
+      world w(rt, store, {.name = "kv", .rank = 0, .size = 2});
+      co_await w;
+      int x = 0;
+      co_await w.recv(std::span(&x, 1), from(1));
+    };
+    CHECK(job.run(rt, work()) == 0);
+  });
+  world w(b.rt, store, {.name = "kv", .rank = 1, .size = 2});
+  REQUIRE(!b.run(world_tests::forming(w)));
+  CHECK(a.until([](const worker_account& of) {
+    return of.waits && of.waits->kind == operation_kind::receive &&
+           of.waits->world == "kv" && of.waits->peer_pid == ::getpid();
+  }));
+  auto send = [&]() -> task<void> {
+    const int x = 1;
+    co_await w.send(std::span(&x, 1), to(0));
+  };
+  b.run(send());
+  worker.join();
+}
+
+TEST_CASE("L41: a deadline that passes is told once, and one that was kept is not") {
+  agent a;
+  const launch_context job = a.job();
+  {
+    const job_deadline kept = job.expires(30s, "kept");
+    const job_deadline overrun = job.expires(50ms, "overrun");
+    { const job_deadline short_lived = job.expires(300ms, "short"); }
+    CHECK(a.until([&](const worker_account&) { return !a.told.overruns.empty(); }));
+    CHECK(a.until([](const worker_account& of) { return of.deadlines.size() == 1; }));
+    std::this_thread::sleep_for(400ms);
+  }
+  CHECK(a.until([](const worker_account& of) { return of.deadlines.empty(); }));
+  CHECK(a.ask([&] { return a.told.overruns; }) == std::vector<std::string>{"0 overrun"});
+}
+
+TEST_CASE(
+    "a worker writes its dump where the agent asks for it, also while it is stuck") {
+  agent a;
+  const own_folder folder;
+  const launch_context job = a.job();
+  std::atomic<bool> ends{false};
+  std::thread worker([&] {
+    runtime rt;
+    auto work = [&]() -> task<void> {
+      while (!ends) std::this_thread::sleep_for(1ms);
+      co_return;
+    };
+    CHECK(job.run(rt, work()) == 0);
+  });
+  CHECK(a.until([](const worker_account& of) { return of.last_beat.has_value(); }));
+  const std::string path = folder.file("dump.txt");
+  const unique_descriptor to(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  REQUIRE(to);
+  CHECK(a.ask([&] { return a.reports.ask_for_dump(0, to.get()); }));
+  CHECK(a.until([](const worker_account& of) { return of.dumps == 1; }));
+  const std::string dump = content_of(path);
+  CHECK_MESSAGE(dump.find("tasks that were started: ") != std::string::npos, dump);
+  ends = true;
+  worker.join();
+  CHECK(!a.ask([&] { return a.reports.ask_for_dump(1, to.get()); }));
+}
+
+TEST_CASE("what is no report, or comes from no worker, ends its connection alone") {
+  agent a;
+  const launch_context job = a.job();
+  job.progress(1);
+  CHECK(a.until([](const worker_account& of) { return of.progress == 1u; }));
+  const std::string name = a.reports.address();
+  a.begin(1);
+  SUBCASE("bytes") {
+    const stranger s(name);
+    s.say(bytes(100, std::byte{0xff}));
+    CHECK(s.is_closed());
+  }
+  SUBCASE("a report before the hello") {
+    const stranger s(name);
+    s.say(worker_progress{3});
+    CHECK(s.is_closed());
+  }
+  SUBCASE("a message that is too long, after a hello") {
+    const stranger s(name);
+    s.say(worker_hello{1, 1});
+    s.say(bytes(longest_report + 1, std::byte{1}));
+    CHECK(s.is_closed());
+  }
+  SUBCASE("a hello of no worker here, or none") {
+    const stranger is_reported_for(name);
+    is_reported_for.say(worker_hello{0, 1});
+    const stranger other_incarnation(name);
+    other_incarnation.say(worker_hello{1, 2});
+    const stranger other_rank(name);
+    other_rank.say(worker_hello{7, 1});
+    // The process of rank 2 has not started this one.
+    a.begin(2, 1);
+    const stranger other_tree(name);
+    other_tree.say(worker_hello{2, 1});
+    const stranger silent(name);
+    for (const stranger* each :
+         {&is_reported_for, &other_incarnation, &other_rank, &other_tree, &silent})
+      CHECK(each->is_closed());
+  }
+  job.progress(1);
+  job.progress(2);
+  std::this_thread::sleep_for(300ms);
+  job.progress(3);
+  CHECK(a.until([](const worker_account& of) { return of.progress == 3u; }));
+}
+
+TEST_CASE("without an agent reports do nothing, and take no time") {
+  launch_context alone;
+  launch_context lost =
+      launch_context::from({{"MANYWORLDS_RUN_ID", "run"},
+                            {"RANK", "0"},
+                            {"WORLD_SIZE", "1"},
+                            {"MASTER_ADDR", "127.0.0.1"},
+                            {"MASTER_PORT", "1"},
+                            {"MANYWORLDS_AGENT", "manyworlds-no-agent"}});
+  REQUIRE(lost.agent);
+  for (const launch_context* job : {&alone, &lost}) {
+    const auto began = std::chrono::steady_clock::now();
+    for (int i = 0; i < 1000; ++i) {
+      job->event("e");
+      job->metric("m", 1);
+      job->progress(static_cast<std::uint64_t>(i));
+      const job_deadline at_most = job->expires(1ms);
+      const job_timer timed = job->timed("t");
+    }
+    CHECK(std::chrono::steady_clock::now() - began < 10s);
+    runtime rt;
+    auto work = []() -> task<void> { co_return; };
+    CHECK(job->run(rt, work()) == 0);
+  }
+}
+
+TEST_CASE("an agent that does not read holds up no worker, and hears its state later") {
+  agent a;
+  const launch_context job = a.job();
+  auto blocked = [&]() -> task<void> {
+    std::this_thread::sleep_for(1s);
+    co_return;
+  };
+  job.metric("first", 0);
+  CHECK(a.until([](const worker_account& of) { return of.has_come; }));
+  const auto blocking = a.at.rt.start(blocked());
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < 20000; ++i) job.metric("many", i);
+  const auto deadline = job.expires(1h, "told");
+  { const auto ended = job.expires(100ms, "ended in time"); }
+  CHECK(std::chrono::steady_clock::now() - began < 10s);
+  (void)blocking.wait_for(20s);
+  CHECK(a.until([](const worker_account& of) { return of.deadlines.size() == 1; }));
+  std::this_thread::sleep_for(200ms);
+  a.ask([&] {
+    CHECK(a.told.reported.size() < 20000);
+    CHECK(a.told.overruns.empty());
+    return 0;
+  });
+}
+
+TEST_CASE("a name of an agent that is too long is refused") {
+  const launch_variables wrong{
+      {"MANYWORLDS_RUN_ID", "run"}, {"RANK", "0"},
+      {"WORLD_SIZE", "1"},          {"MASTER_ADDR", "127.0.0.1"},
+      {"MASTER_PORT", "1"},         {"MANYWORLDS_AGENT", std::string(200, 'x')}};
+  CHECK_THROWS_WITH_AS(launch_context::from(wrong), doctest::Contains("MANYWORLDS_AGENT"),
+                       launch_error);
+}
+
+TEST_SUITE_END();
+
+}  // namespace manyworlds::launch_tests
