@@ -83,6 +83,7 @@
 #include "launch/etcd_rendezvous.cpp"
 #include "launch/exit_reason.cpp"
 #include "launch/file_rendezvous.cpp"
+#include "launch/hang_verdict.cpp"
 #include "launch/job_leader.cpp"
 #include "launch/job_notice.cpp"
 #include "launch/job_run.cpp"
