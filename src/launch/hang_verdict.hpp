@@ -99,8 +99,8 @@ struct hang_question {
 /// - The kernel alone convicts: a worker that is stopped, or sleeps uninterruptibly, and
 ///   has not run for the limit.
 /// - Peers convict a worker that is silent itself, if they suspect it in most of its
-///   worlds. A peer whose own beats were late, or that hears no other member at all, is
-///   not believed.
+///   worlds. A peer is not believed if beats of its own were late, or if it hears no
+///   other member at all.
 /// - A worker convicts itself by beats that tell no turn, or no progress while it waits
 ///   for no member, unless it is at a disk that serves it.
 /// - Output convicts only if all workers without the library are silent, and no other

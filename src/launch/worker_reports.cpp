@@ -91,7 +91,7 @@ void worker_reports::begin(int rank, int incarnation, pid_t pid) {
   worker_account fresh;
   fresh.rank = rank;
   fresh.incarnation = incarnation;
-  fresh.pid = pid;
+  fresh.pid = fresh.reporter = pid;
   fresh.started = home_.now();
   accounts_.insert_or_assign(rank, std::move(fresh));
 }
@@ -186,6 +186,7 @@ task<bool> worker_reports::take_hello(connection& from) {
   for (const time_point until = home_.now() + longest_until_known;;) {
     if (worker_account* const account = admitted(from, *hello)) {
       account->has_come = account->is_connected = true;
+      account->reporter = from.peer;
       from.rank = hello->rank;
       from.incarnation = hello->incarnation;
       co_return true;

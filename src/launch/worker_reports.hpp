@@ -32,6 +32,8 @@ struct worker_account {
   int rank = 0;
   int incarnation = 0;
   pid_t pid = 0;
+  /// The process that reports: one that the worker's has started, if that is a shell.
+  pid_t reporter = 0;
   time_point started{};
 
   /// It has reported at least once.

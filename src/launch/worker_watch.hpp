@@ -1,0 +1,133 @@
+// Worker watch: what an agent knows of its living workers beyond their pidfds, and what
+// follows from it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/descriptor.hpp"
+#include "launch/file_timers.hpp"
+#include "launch/hang_verdict.hpp"
+#include "launch/process_pulse.hpp"
+#include "launch/worker_reports.hpp"
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/launch/launch_context.hpp"
+#include "manyworlds/launch/supervised_process.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+struct watch_options {
+  /// From when on a worker that stands still is stuck; without it none is.
+  std::optional<duration> hang_limit;
+  /// From when on a replacement has failed, if the worlds of its rank are not up again.
+  duration worlds_up_limit = std::chrono::seconds(30);
+  /// This process's variables: those of PyTorch's file timers are among them.
+  launch_variables inherited;
+
+  /// Takes a line for people.
+  std::function<void(const std::string& line)> told;
+  /// The worker was replaced, and that has not mended its worlds: what is next is a
+  /// restart of all.
+  std::function<void(int rank, const std::string& why)> unmended;
+  /// Takes an event, a metric or a span of a worker, as a JSON object.
+  std::function<void(int rank, std::string_view json)> reported;
+};
+
+/// One start of a worker.
+struct watched_start {
+  int rank = 0;
+  int incarnation = 1;
+  /// When the process failed that had the rank before, if one did.
+  std::optional<time_point> failed;
+  /// The files that take all of its output; empty where something else takes some.
+  std::vector<std::string> output_files = {};
+  /// Where its dump is written; empty for none.
+  std::string folder = {};
+};
+
+/// Watches the workers of one node: they report, overrun deadlines, get stuck, and get
+/// their worlds back after a replacement.
+///
+/// Thread: the runtime's reactor. Lifetime: the runtime and what the options refer to
+/// outlive it.
+class worker_watch final : private worker_reports_listener {
+ public:
+  /// Where a socket or a pipe cannot be made, it says so and does without.
+  worker_watch(runtime& rt, watch_options options);
+  worker_watch(const worker_watch&) = delete;
+  worker_watch& operator=(const worker_watch&) = delete;
+  ~worker_watch();
+
+  /// Returns what each worker finds in its environment.
+  [[nodiscard]] launch_variables variables() const;
+  /// Watches until it is cancelled.
+  [[nodiscard]] task<void> run();
+  /// Follows one process from its start on, tells of a replacement, and is cancelled when
+  /// the process has ended. Lifetime: the process outlives it, until `ended`.
+  [[nodiscard]] task<void> follow(supervised_process& process, watched_start start);
+  /// The process that has the rank has ended.
+  void ended(int rank);
+
+ private:
+  struct followed {
+    supervised_process* process = nullptr;
+    watched_start start;
+    pid_t pid = 0;
+    process_pulse pulse;
+    std::uintmax_t written = 0;
+    bool has_written = false;
+    time_point last_output{};
+    bool is_convicted = false;
+  };
+  /// What a process had when it ended: the epochs of its worlds.
+  struct lost {
+    bool has_come = false;
+    std::map<std::string, std::uint64_t, std::less<>> worlds;
+  };
+
+  // worker_reports_listener
+  void world_changed(const worker_account& of, const world_news& news) override;
+  void has_overrun(const worker_account& who, const std::string& what) override;
+  void was_reported(const worker_account& by, const worker_report& what) override;
+
+  [[nodiscard]] task<void> tell_replacement(followed now);
+  [[nodiscard]] task<bool> until_up(int rank, const lost& before, time_point until);
+  [[nodiscard]] bool are_up(int rank, const lost& before) const;
+  void timer_expired(const file_timer_line& line);
+  void kill_overrun(int rank, const std::string& what, int signal);
+
+  [[nodiscard]] task<void> judge(scope& s);
+  [[nodiscard]] hang_question question(bool was_late);
+  [[nodiscard]] hang_witness witness(followed& f);
+  void add_reports(hang_witness& w, const worker_account& account) const;
+  [[nodiscard]] int rank_of(std::int64_t pid, std::string_view host) const;
+  void look_at_output(followed& f);
+  [[nodiscard]] task<void> carry_out(hang_verdict verdict);
+  [[nodiscard]] task<void> take_dumps(const hang_verdict& verdict);
+  [[nodiscard]] task<bool> until_ended(int rank, pid_t pid, duration limit);
+  [[nodiscard]] followed* find(int rank, pid_t pid) noexcept;
+
+  reactor& home_;
+  const watch_options options_;
+  const std::string host_;
+  std::unique_ptr<worker_reports> reports_;
+  std::unique_ptr<file_timers> timers_;
+  std::map<int, followed> followed_;
+  std::map<int, lost> lost_;
+  std::set<int> named_;  ///< ranks that report nothing
+  event worlds_changed_;
+  /// What happened before says nothing: this machine, or this process, was held up.
+  time_point since_{};
+};
+
+}  // namespace manyworlds::inline v0::detail
