@@ -18,7 +18,6 @@
 #include "launch/abstract_address.hpp"
 #include "manyworlds/coro/offload.hpp"
 #include "manyworlds/coro/sleep.hpp"
-#include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/worker_thread.hpp"
 #include "manyworlds/detail/access.hpp"
 #include "manyworlds/launch/launch_context.hpp"
@@ -121,7 +120,7 @@ unique_descriptor next_dump_request(int connection, bool& is_over) noexcept {
   message.msg_controllen = beside.size();
   const ssize_t got =
       ::recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_NOSIGNAL);
-  is_over = got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+  is_over = is_over || got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
   if (got <= 0) return unique_descriptor();
   const cmsghdr* const head = CMSG_FIRSTHDR(&message);
   if (!head || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS ||
@@ -169,6 +168,7 @@ void agent_reporter::attach(runtime& rt) {
   auto events = access::core(rt).events().subscribe(world_events_kept);
   (void)rt.start_service(report_worlds(here, std::move(events)));
   (void)rt.start_service(report_beats(here));
+  (void)rt.start_service(answer_requests(here));
 }
 
 void agent_reporter::detach() noexcept {
@@ -200,38 +200,42 @@ task<void> agent_reporter::report_beats(stay here) {
   while (here.self->is_at(here)) {
     here.self->beat(core);
     here.self->ask_for_turn(core.user());
-    co_await until_next_beat(here);
-  }
-}
-
-task<void> agent_reporter::until_next_beat(const stay& here) {
-  int connection = -1;
-  {
-    const std::lock_guard lock(here.self->mutex_);
-    if (!here.self->is_gone_) connection = here.self->connection_.get();
-  }
-  if (connection < 0) {
     co_await sleep_for(between_beats);
-  } else {
-    co_await when_any(answer_requests(here, connection), sleep_for(between_beats));
   }
 }
 
-/// Ends when the agent has.
-task<void> agent_reporter::answer_requests(const stay& here, int connection) {
+/// Returns -1 while there is no agent to hear.
+int agent_reporter::connection() noexcept {
+  const std::lock_guard lock(mutex_);
+  return is_gone_ ? -1 : connection_.get();
+}
+
+task<void> agent_reporter::answer_requests(stay here) {
+  agent_reporter& self = *here.self;
   reactor& home = access::core(*here.at).service();
-  for (bool is_over = false; !is_over;) {
-    io_awaiter readable(home, io_kind::readable, static_cast<socket_handle>(connection));
+  while (self.is_at(here)) {
+    const int from = self.connection();
+    if (from < 0) {
+      co_await sleep_for(between_beats);
+      continue;
+    }
+    io_awaiter readable(home, io_kind::readable, static_cast<socket_handle>(from));
     const io_result woken = co_await readable;
-    const unique_descriptor to = next_dump_request(connection, is_over);
-    is_over = is_over || !woken.ok();
+    // A later stay answers what comes then.
+    if (!self.is_at(here)) co_return;
+    bool is_over = !woken.ok();
+    const unique_descriptor to = next_dump_request(from, is_over);
+    if (is_over) self.note_agent_gone();
     if (!to) continue;
     // Neither the dump nor a slow disk holds up the heartbeats.
     const auto writer = dump_thread();
-    co_await offload(*writer, [&] { here.self->write_dump(here, to.get()); });
+    co_await offload(*writer, [&] { self.write_dump(here, to.get()); });
   }
-  const std::lock_guard lock(here.self->mutex_);
-  here.self->is_gone_ = true;
+}
+
+void agent_reporter::note_agent_gone() noexcept {
+  const std::lock_guard lock(mutex_);
+  is_gone_ = true;
 }
 
 void agent_reporter::write_dump(const stay& here, int to) noexcept {

@@ -67,8 +67,9 @@ class agent_reporter : public std::enable_shared_from_this<agent_reporter> {
 
   [[nodiscard]] static task<void> report_beats(stay here);
   [[nodiscard]] static task<void> report_worlds(stay here, world_events events);
-  [[nodiscard]] static task<void> until_next_beat(const stay& here);
-  [[nodiscard]] static task<void> answer_requests(const stay& here, int connection);
+  [[nodiscard]] static task<void> answer_requests(stay here);
+  [[nodiscard]] int connection() noexcept;
+  void note_agent_gone() noexcept;
   [[nodiscard]] bool is_at(const stay& here) const noexcept {
     return stay_at_.load(std::memory_order_relaxed) == here.number;
   }

@@ -65,6 +65,16 @@ bool is_within(pid_t pid, pid_t worker) {
 
 }  // namespace
 
+std::uintmax_t size_of_files(const std::vector<std::string>& paths) {
+  std::uintmax_t size = 0;
+  for (const std::string& each : paths) {
+    struct stat what {};
+    if (::stat(each.c_str(), &what) == 0)
+      size += static_cast<std::uintmax_t>(what.st_size);
+  }
+  return size;
+}
+
 worker_watch::worker_watch(runtime& rt, watch_options options)
     : home_(access::core(rt).user()),
       options_(std::move(options)),
@@ -124,11 +134,7 @@ task<void> worker_watch::follow(supervised_process& process, watched_start start
   // One that has ended already is told of by its end.
   if (f.pid == 0) co_return;
   f.last_output = home_.now();
-  for (const std::string& each : f.start.output_files) {
-    struct stat what {};
-    if (::stat(each.c_str(), &what) == 0)
-      f.written += static_cast<std::uintmax_t>(what.st_size);
-  }
+  f.written = f.start.output_before;
   if (reports_) reports_->begin(f.start.rank, f.start.incarnation, f.pid);
   followed_.insert_or_assign(f.start.rank, f);
   if (f.start.failed) co_await tell_replacement(std::move(f));
@@ -330,12 +336,7 @@ int worker_watch::rank_of(std::int64_t pid, std::string_view host) const {
 }
 
 void worker_watch::look_at_output(followed& f) {
-  std::uintmax_t size = 0;
-  for (const std::string& each : f.start.output_files) {
-    struct stat what {};
-    if (::stat(each.c_str(), &what) == 0)
-      size += static_cast<std::uintmax_t>(what.st_size);
-  }
+  const std::uintmax_t size = size_of_files(f.start.output_files);
   if (size == f.written) return;
   f.written = size;
   f.has_written = true;

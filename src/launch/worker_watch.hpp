@@ -51,9 +51,14 @@ struct watched_start {
   std::optional<time_point> failed;
   /// The files that take all of its output; empty where something else takes some.
   std::vector<std::string> output_files = {};
+  /// The bytes that they had before the start.
+  std::uintmax_t output_before = 0;
   /// Where its dump is written; empty for none.
   std::string folder = {};
 };
+
+/// Returns the bytes of all of them.
+[[nodiscard]] std::uintmax_t size_of_files(const std::vector<std::string>& paths);
 
 /// Watches the workers of one node: they report, overrun deadlines, get stuck, and get
 /// their worlds back after a replacement.
