@@ -105,7 +105,12 @@ file_timers::file_timers(reactor& home, const std::string& path, overrun told)
 }
 
 file_timers::~file_timers() {
-  ::unlink(path_.c_str());
+  struct stat ours {};
+  struct stat there {};
+  // Another server may have replaced the pipe.
+  if (::fstat(pipe_.get(), &ours) == 0 && ::lstat(path_.c_str(), &there) == 0 &&
+      ours.st_dev == there.st_dev && ours.st_ino == there.st_ino)
+    ::unlink(path_.c_str());
   if (!folder_.empty()) ::rmdir(folder_.c_str());
 }
 

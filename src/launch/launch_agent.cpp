@@ -30,6 +30,8 @@ namespace {
 
 constexpr std::size_t most_workers = 4096;
 constexpr std::size_t longest_run_name = 40;
+/// Four beats, so that one that is late proves nothing.
+constexpr duration shortest_hang_timeout = std::chrono::seconds(1);
 /// How long the leader waits, beyond the grace, until the others have heard how the job
 /// ends.
 constexpr duration last_orders = std::chrono::seconds(2);
@@ -49,6 +51,10 @@ launch_options checked_job(launch_options job) {
   if (!is_plain_name(job.role, longest_run_name))
     refuse(fmt::format("\"{}\" is no name of a role", job.role));
   if (job.grace < duration::zero()) refuse("the grace is negative");
+  if (job.hang_timeout && *job.hang_timeout < shortest_hang_timeout)
+    refuse("a limit for hangs under 1 s, within which no worker is judged");
+  if (job.worlds_up_limit <= duration::zero())
+    refuse("the time for worlds to be up again is not above 0");
   if (job.exit_barrier < duration::zero()) refuse("the exit barrier is negative");
   job.meeting.run_id = job.run_id;
   return job;

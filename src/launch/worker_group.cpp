@@ -58,7 +58,8 @@ worker_group::worker_group(runtime& rt, const launch_options& job, shared_output
       output_(output),
       place_(std::move(place)),
       node_(*place_.nodes.find(place_.node)),
-      listener_(std::move(to)) {
+      listener_(std::move(to)),
+      watch_(rt, how_to_watch()) {
   for (int i = 0; i < node_.slots; ++i) {
     worker& w = *workers_.emplace_back(std::make_unique<worker>(i, job_));
     const auto first = place_.incarnations.find(rank_of(w));
@@ -68,11 +69,14 @@ worker_group::worker_group(runtime& rt, const launch_options& job, shared_output
 }
 
 task<void> worker_group::run() {
-  co_await scope::run([this](scope& s) -> task<void> {
-    s.spawn(stop_all_when_told());
-    for (const auto& each : workers_) s.spawn(live(*each));
-    co_return;
-  });
+  auto living = [this]() -> task<void> {
+    co_await scope::run([this](scope& s) -> task<void> {
+      s.spawn(stop_all_when_told());
+      for (const auto& each : workers_) s.spawn(live(*each));
+      co_return;
+    });
+  };
+  co_await when_any(living(), watch_.run());
 }
 
 /// One rank, through all processes that have it in this attempt.
@@ -88,6 +92,7 @@ task<void> worker_group::live(worker& w) {
       break;
     }
     seen = runtime_.home().now();
+    w.last_end = end;
     const bool is_replaced = co_await replacement(w, end);
     if (!is_replaced) break;
   }
@@ -126,9 +131,11 @@ task<exit_reason> worker_group::one_life(worker& w, time_point failed) {
   w.process = std::make_unique<supervised_process>(runtime_, std::move(how));
   exit_reason end;
   co_await scope::run([&](scope& s) -> task<void> {
-    if (w.incarnation > 1) s.spawn(tell_replacement(w, failed));
+    s.spawn(watch_.follow(*w.process, start_of(w, failed)));
     end = co_await w.process->ended();
+    watch_.ended(rank_of(w));
     for (const auto& each : w.followers) each->note_end();
+    s.cancel();
   });
   co_return end;
 }
@@ -140,24 +147,6 @@ task<void> worker_group::kill_descendants(worker& w) {
   } catch (const process_error& e) {
     listener_.told(e.what());
   }
-}
-
-task<void> worker_group::tell_replacement(worker& w, time_point failed) {
-  try {
-    co_await w.process->started();
-  } catch (const process_error&) {
-    // Its end says so, too.
-    co_return;
-  }
-  const pid_t pid = w.process->pid();
-  // One that has ended already is told of by its end.
-  if (pid == 0) co_return;
-  std::string line = fmt::format("rank {} started again as pid {}, incarnation {}",
-                                 rank_of(w), pid, w.incarnation);
-  // The process before it may have been another node's.
-  if (failed != time_point{})
-    line += ", after " + duration_text(runtime_.home().now() - failed);
-  listener_.told(line);
 }
 
 task<void> worker_group::stop_all_when_told() {
@@ -218,6 +207,7 @@ process_options worker_group::describe(worker& w) {
     how.argument(with_local_rank(each, w.local_rank));
   for (const auto& [name, value] : variables_of_worker(job_, place_.nodes, node_, place))
     how.set(name, value);
+  for (const auto& [name, value] : watch_.variables()) how.set(name, value);
   // Clients of this library prove the secret to the store itself.
   if (place_.store_here != place_.store) how.set("MANYWORLDS_STORE", place_.store);
   if (job_.guard) how.guarded_by(*job_.guard);
@@ -257,9 +247,47 @@ void worker_group::follow(worker& w, const std::string& path, int to) {
   output_.showing->spawn(show(w.followers.back()));
 }
 
+// ------------------------------------------------------------------------------- Watched
+
+watch_options worker_group::how_to_watch() {
+  watch_options how;
+  how.hang_limit = job_.hang_timeout;
+  how.worlds_up_limit = job_.worlds_up_limit;
+  how.inherited = job_.inherited;
+  how.told = listener_.told;
+  how.unmended = [this](int rank, const std::string& why) { give_up_on(rank, why); };
+  how.reported = job_.reported;
+  return how;
+}
+
+/// `failed` is when the process before it did, if that was here.
+watched_start worker_group::start_of(const worker& w, time_point failed) const {
+  watched_start start;
+  start.rank = rank_of(w);
+  start.incarnation = static_cast<int>(w.incarnation);
+  if (failed != time_point()) start.failed = failed;
+  const worker_streams to =
+      job_.streams ? job_.streams(rank_of(w), w.local_rank) : worker_streams();
+  if (to.output_to_file && to.errors_to_file && !w.files.output.empty())
+    start.output_files = {w.files.output, w.files.errors};
+  start.output_before = size_of_files(start.output_files);
+  start.folder = w.files.output.substr(0, w.files.output.rfind('/') + 1);
+  return start;
+}
+
+/// What has ended the process before is the cause.
+void worker_group::give_up_on(int rank, const std::string& why) {
+  const worker* const w = find(rank);
+  if (to_stop_.is_set() || !w) return;
+  listener_.told(fmt::format("rank {}: {}", rank, why));
+  note_failure(*w, w->last_end, why);
+  stop(SIGTERM, group_end::failure);
+}
+
 // ------------------------------------------------------------------------------ Failures
 
-void worker_group::note_failure(const worker& w, const exit_reason& end) {
+void worker_group::note_failure(const worker& w, const exit_reason& end,
+                                const std::string& because) {
   worker_failure f;
   f.rank = rank_of(w);
   f.local_rank = w.local_rank;
@@ -280,6 +308,7 @@ void worker_group::note_failure(const worker& w, const exit_reason& end) {
     f.traceback =
         end.kind == exit_kind::not_started ? end.text() : std::string(how_to_learn_more);
   }
+  if (!because.empty()) f.traceback = because;
   if (!why_not.empty())
     listener_.told(
         fmt::format("rank {}: the error file {} {}", f.rank, w.files.record, why_not));

@@ -13,6 +13,7 @@
 #include "launch/log_follower.hpp"
 #include "launch/restart_tally.hpp"
 #include "launch/run_folder.hpp"
+#include "launch/worker_watch.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/task.hpp"
@@ -102,6 +103,7 @@ class worker_group {
     incarnation_t granted = 1;
     bool is_denied = false;
     bool is_done = false;
+    exit_reason last_end;
     event decided;
     worker_files files;
     std::unique_ptr<supervised_process> process;
@@ -112,14 +114,17 @@ class worker_group {
   [[nodiscard]] task<exit_reason> one_life(worker& w, time_point failed);
   [[nodiscard]] task<bool> replacement(worker& w, const exit_reason& end);
   [[nodiscard]] task<void> kill_descendants(worker& w);
-  [[nodiscard]] task<void> tell_replacement(worker& w, time_point failed);
   [[nodiscard]] task<void> stop_all_when_told();
   [[nodiscard]] task<void> put_down(worker& w);
 
+  [[nodiscard]] watch_options how_to_watch();
+  [[nodiscard]] watched_start start_of(const worker& w, time_point failed) const;
+  void give_up_on(int rank, const std::string& why);
   [[nodiscard]] process_options describe(worker& w);
   void set_streams(worker& w, process_options& how);
   void follow(worker& w, const std::string& path, int to);
-  void note_failure(const worker& w, const exit_reason& end);
+  void note_failure(const worker& w, const exit_reason& end,
+                    const std::string& because = {});
   [[nodiscard]] worker* find(std::int32_t rank) noexcept;
   [[nodiscard]] int rank_of(const worker& w) const noexcept {
     return node_.first_rank + w.local_rank;
@@ -131,6 +136,7 @@ class worker_group {
   const group_place place_;
   const round_node node_;
   const listener listener_;
+  worker_watch watch_;
   std::vector<std::unique_ptr<worker>> workers_;
   std::size_t living_ = 0;
   event none_lives_;

@@ -122,7 +122,16 @@ TEST_CASE("L41: a pipe that is there is replaced, and a file is not") {
   const own_folder folder;
   const std::string path = folder.file("timers");
   REQUIRE(::mkfifo(path.c_str(), 0644) == 0);
-  { const served s(path); }
+  {
+    const served s(path);
+    {
+      const served other(path);
+      CHECK(other.timers.path() == path);
+    }
+    CHECK(!std::filesystem::exists(path));
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  }
+  CHECK_MESSAGE(std::filesystem::remove(path), "the pipe of another server stays");
   std::ofstream(path) << "kept";
   node n;
   CHECK_THROWS_AS(file_timers(access::core(n.rt).user(), path, {}), std::system_error);

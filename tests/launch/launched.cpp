@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <manyworlds/launch.hpp>
@@ -32,14 +33,48 @@ mw::task<void> add_up(mw::world& w, const mw::launch_context& job) {
   co_await w.barrier();
 }
 
+/// Does what a member does that is stuck, and never ends.
+mw::task<void> get_stuck(const mw::launch_context& job, const std::string& how) {
+  std::printf("rank %d %s\n", job.rank, how.c_str());
+  if (how == "loops") {
+    for (volatile bool goes_on = true; goes_on;) continue;
+  }
+  if (how == "blocks") ::pause();
+  if (how == "stands-still") job.progress(1);
+  const auto at_most = job.expires(how == "overruns" ? 200ms : 1h, "a step");
+  co_await mw::sleep_for(1h);
+}
+
+/// Meets the others all the time. In its first life a member that is meant gets stuck.
+mw::task<void> meet(mw::world& w, const mw::launch_context& job, const order& o) {
+  if (w.rank() == o.rank && job.incarnation == 1 && o.what != "meets")
+    co_await get_stuck(job, o.what);
+  for (std::uint64_t step = 0;; ++step) {
+    int total = 1;
+    co_await w.all_reduce(std::span(&total, 1), mw::sum);
+    job.progress(step);
+    co_await mw::sleep_for(20ms);
+  }
+}
+
+void report(const mw::launch_context& job) {
+  const mw::job_timer timed = job.timed("all of it");
+  job.event("begins", {{"how", "well"}});
+  job.metric("tokens", 2.5);
+}
+
 /// Dies with the world up in the first attempt, as a member of a real job would.
 mw::task<void> take_part(mw::world& w, const mw::launch_context& job, const order& o) {
   const bool is_meant = w.rank() == o.rank;
+  for (const char* each : {"meets", "loops", "blocks", "stands-still", "overruns"}) {
+    if (o.what == each) co_await meet(w, job, o);
+  }
   if (o.what == "die-once" && is_meant && job.attempt == 0) ::kill(::getpid(), SIGKILL);
   if (o.what == "throw" && is_meant)
     throw std::runtime_error("the model cannot be loaded");
+  if (o.what == "reports") report(job);
   co_await add_up(w, job);
-  if (o.what == "wait") {
+  if (o.what == "wait" || o.what == "stays-away") {
     std::printf("rank %d waits\n", w.rank());
     co_await mw::sleep_for(60s);
   }
@@ -53,6 +88,8 @@ int main(int count, char** words) {
   if (count > 1) o.what = words[1];
   if (count > 2) o.rank = std::atoi(words[2]);
   const auto job = mw::launch_context::from_environment();
+  // A replacement that lives and does not join.
+  if (o.what == "stays-away" && job.incarnation > 1) ::pause();
   if (o.what == "die-early" && job.rank == o.rank && job.attempt == 0)
     ::kill(::getpid(), SIGKILL);
   mw::runtime rt(job.runtime());

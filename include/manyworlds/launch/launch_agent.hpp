@@ -77,6 +77,12 @@ struct launch_options {
   /// The node that serves the store waits for as long as they take.
   duration exit_barrier = std::chrono::seconds(300);
 
+  /// A worker that stands still for this time is ended as stuck; without it none is.
+  std::optional<duration> hang_timeout = std::nullopt;
+  /// If a worker was replaced and its worlds are not up again within this time, all are
+  /// started again.
+  duration worlds_up_limit = std::chrono::seconds(30);
+
   /// The store of each attempt is served at this port; 0 chooses one.
   std::uint16_t store_port = 0;
   /// Each worker sees its one GPU as device 0.
@@ -90,6 +96,9 @@ struct launch_options {
   std::function<std::string(int rank, int local_rank)> prefix = {};
   /// Takes a sentence on what the agent does, on the reactor.
   std::function<void(std::string_view line)> told = {};
+  /// Takes what a worker reports by `launch_context::event` and the like, as a JSON
+  /// object, on the reactor.
+  std::function<void(int rank, std::string_view json)> reported = {};
   /// Ends all workers when this process is killed. Lifetime: it outlives the runtime.
   process_guard* guard = nullptr;
 };

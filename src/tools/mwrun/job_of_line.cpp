@@ -27,7 +27,6 @@ void refuse_what_is_missing(const command_line& line) {
       {"--duplicate-stderr-filters", !line.duplicate_stderr_filters.empty()},
       {"--numa-binding", !line.numa_binding.empty()},
       {"--event-log-handler", line.event_log_handler != "null"},
-      {"--hang-timeout", line.hang_timeout.has_value()},
       {"--spares", line.spares > 0},
       {"--keep-descendants", line.keep_descendants},
   };
@@ -165,6 +164,7 @@ mw::launch_options job_of(const command_line& line, mw::launch_variables inherit
     job.max_restarts_per_rank = static_cast<std::size_t>(*line.max_restarts_per_rank);
   job.restart_window = line.restart_window;
   job.grace = line.shutdown_timeout;
+  job.hang_timeout = line.hang_timeout;
   job.store_port = static_cast<std::uint16_t>(
       is_alone && !line.standalone ? line.master_port.value_or(0) : 0);
   job.exit_barrier = line.exit_barrier_timeout;
