@@ -31,7 +31,7 @@ node_description node(const std::string& id, int slots = 1,
 }
 
 /// "a@0 b@2" for the nodes of a round at their places.
-std::string text_of(const std::optional<round>& r) {
+std::string text_of(const std::optional<manyworlds::round>& r) {
   if (!r) return "none";
   std::string text;
   for (const round_node& n : r->nodes)
@@ -41,7 +41,7 @@ std::string text_of(const std::optional<round>& r) {
 
 /// Decides and publishes.
 std::string formed(round_table& table, time_point now = start) {
-  const std::optional<round> next = table.decide(now);
+  const std::optional<manyworlds::round> next = table.decide(now);
   if (next) table.publish(*next);
   return text_of(next);
 }
@@ -374,7 +374,7 @@ TEST_CASE("a node that is away for a moment has its place when it comes back") {
 TEST_CASE("a node that is lost while its round is being written ends that round") {
   round_table table = table_of(2, 2);
   all_ask(table, {"a", "b"});
-  const std::optional<round> decided = table.decide(start);
+  const std::optional<manyworlds::round> decided = table.decide(start);
   REQUIRE(decided);
   table.lose("b");
   table.publish(*decided);
@@ -383,7 +383,7 @@ TEST_CASE("a node that is lost while its round is being written ends that round"
 }
 
 TEST_CASE("ranks are sums over places, and over the places of each role") {
-  round r;
+  manyworlds::round r;
   r.nodes.emplace_back(node("c", 2, "trainer"), 5);
   r.nodes.emplace_back(node("a", 4, "trainer"), 0);
   r.nodes.emplace_back(node("b", 1, "reader"), 3);
@@ -404,14 +404,14 @@ TEST_CASE("E12: a round is JSON, comes back as it was, and anything else is refu
   round_table table = table_of(2, 2);
   table.join(node("a", 8), true, start);
   table.join(node("b \"\\", 1, "reader"), true, start);
-  const round r = *table.decide(start);
-  const round back = round::from_json(r.to_json());
+  const manyworlds::round r = *table.decide(start);
+  const manyworlds::round back = manyworlds::round::from_json(r.to_json());
   CHECK(back.to_json() == r.to_json());
   CHECK(back.run == "job");
   CHECK(back.find("b \"\\")->first_rank == 8);
   const auto refusal = [](const std::string& text) -> std::string {
     try {
-      (void)round::from_json(text);
+      (void)manyworlds::round::from_json(text);
     } catch (const std::invalid_argument& e) {
       return e.what();
     }

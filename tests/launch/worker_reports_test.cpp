@@ -8,8 +8,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cmath>
-#include <limits>
 #include <map>
 #include <string>
 #include <thread>
@@ -44,15 +42,15 @@ class heard final : public worker_reports_listener {
 };
 
 /// An agent with the account of rank 0, which this process has.
-class agent {
+class hearing_agent {
  public:
-  agent()
+  hearing_agent()
       : reports(access::core(at.rt).user(), told), running_(at.rt.start(reports.run())) {
     begin(0);
   }
-  agent(const agent&) = delete;
-  agent& operator=(const agent&) = delete;
-  ~agent() {
+  hearing_agent(const hearing_agent&) = delete;
+  hearing_agent& operator=(const hearing_agent&) = delete;
+  ~hearing_agent() {
     at.rt.stop();
     (void)running_.wait_for(20s);
   }
@@ -201,7 +199,7 @@ TEST_CASE("long texts are cut, and fields beyond the limit left out") {
 }
 
 TEST_CASE("a job reports events, metrics, spans and progress to its agent") {
-  agent a;
+  hearing_agent a;
   const launch_context job = a.job();
   job.event("epoch", {{"loss", "0.1"}});
   job.metric("tokens", 2.5);
@@ -219,7 +217,7 @@ TEST_CASE("a job reports events, metrics, spans and progress to its agent") {
 }
 
 TEST_CASE("while a job runs it beats, and its turns stand still while a task blocks") {
-  agent a;
+  hearing_agent a;
   const launch_context job = a.job();
   std::atomic<bool> blocks{false};
   std::atomic<bool> ends{false};
@@ -249,7 +247,7 @@ TEST_CASE("while a job runs it beats, and its turns stand still while a task blo
 }
 
 TEST_CASE("worlds that form and break are told with epoch, cause and process") {
-  agent a;
+  hearing_agent a;
   const launch_context job = a.job();
   memory_store store;
   std::atomic<bool> ends{false};
@@ -282,7 +280,7 @@ TEST_CASE("worlds that form and break are told with epoch, cause and process") {
 }
 
 TEST_CASE("a worker that waits says for which member, and in which operation") {
-  agent a;
+  hearing_agent a;
   const launch_context job = a.job();
   memory_store store;
   node b;
@@ -311,7 +309,7 @@ TEST_CASE("a worker that waits says for which member, and in which operation") {
 }
 
 TEST_CASE("L41: a deadline that passes is told once, and one that was kept is not") {
-  agent a;
+  hearing_agent a;
   const launch_context job = a.job();
   {
     const job_deadline kept = job.expires(30s, "kept");
@@ -327,7 +325,7 @@ TEST_CASE("L41: a deadline that passes is told once, and one that was kept is no
 
 TEST_CASE(
     "a worker writes its dump where the agent asks for it, also while it is stuck") {
-  agent a;
+  hearing_agent a;
   const own_folder folder;
   const launch_context job = a.job();
   std::atomic<bool> ends{false};
@@ -353,7 +351,7 @@ TEST_CASE(
 }
 
 TEST_CASE("what is no report, or comes from no worker, ends its connection alone") {
-  agent a;
+  hearing_agent a;
   const launch_context job = a.job();
   job.progress(1);
   CHECK(a.until([](const worker_account& of) { return of.progress == 1u; }));
@@ -425,7 +423,7 @@ TEST_CASE("without an agent reports do nothing, and take no time") {
 }
 
 TEST_CASE("an agent that does not read holds up no worker, and hears its state later") {
-  agent a;
+  hearing_agent a;
   const launch_context job = a.job();
   auto blocked = [&]() -> task<void> {
     std::this_thread::sleep_for(1s);
