@@ -268,11 +268,11 @@ class epoll_engine final : public engine {
   /// Moves the requests that epoll says are ready back to the pending ones.
   void release_ready() noexcept {
     MW_ASSERT(ready_ <= events_.size(), "epoll gives no more events than there is room");
-    for (std::size_t n = 0; n < ready_; ++n) release(events_[n]);
+    for (std::size_t n = 0; n < ready_; ++n) release_parked(events_[n]);
     ready_ = 0;
   }
 
-  void release(const epoll_event& event) noexcept {
+  void release_parked(const epoll_event& event) noexcept {
     const auto slot = static_cast<std::size_t>(event.data.fd);
     if (event.data.fd == wake_.fd() || slot >= parked_on_.size()) return;
     parking& here = parked_on_[slot];
