@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <string_view>
 
 #include "duration_text.hpp"
 
@@ -17,14 +19,16 @@ using witnesses = std::vector<hang_witness>;
 /// of that kind.
 bool hears_none(const hang_witness& w) {
   std::set<int> lost;
-  for (const hang_suspicion& s : w.suspects) lost.insert(s.rank);
-  if (lost.size() < 2) return false;
-  return std::all_of(w.worlds.begin(), w.worlds.end(), [&](const auto& in) {
-    const auto count =
-        std::count_if(w.suspects.begin(), w.suspects.end(),
-                      [&](const hang_suspicion& s) { return s.world == in.world; });
-    return count >= in.size - 1;
-  });
+  std::map<std::string_view, int> heard;
+  for (const auto& in : w.worlds) heard[in.world] = in.size - 1;
+  for (const hang_suspicion& s : w.suspects) heard[s.world] = s.size - 1;
+  for (const hang_suspicion& s : w.suspects) {
+    lost.insert(s.rank);
+    --heard[s.world];
+  }
+  return lost.size() >= 2 &&
+         std::all_of(heard.begin(), heard.end(),
+                     [](const auto& each) { return each.second <= 0; });
 }
 
 bool is_believed(const hang_witness& w, duration limit) {
@@ -71,7 +75,7 @@ std::optional<finding> finding_of(const witnesses& all, const hang_witness& w,
     return finding{hang_reason::stopped, w.in_state};
   if (w.in_state >= limit && w.state == 'D')
     return finding{hang_reason::in_kernel, w.in_state};
-  if (!w.beats) return std::nullopt;
+  if (!w.beats || w.state == 't') return std::nullopt;
   if (w.silent >= limit) {
     if (is_accused(all, w, limit)) return finding{hang_reason::suspected, w.silent};
     // Peers that hear it know better.

@@ -25,6 +25,8 @@ struct hang_wait {
 struct hang_suspicion {
   std::string world;
   int rank = 0;
+  /// The members of that world, which may have broken by the silence since.
+  int size = 0;
 };
 
 /// All that is known of one worker. Times are those up to now.
@@ -103,6 +105,7 @@ struct hang_question {
 ///   other member at all.
 /// - A worker convicts itself by beats that tell no turn, or no progress while it waits
 ///   for no member, unless it is at a disk that serves it.
+/// - A worker under a debugger is not stuck.
 /// - Output convicts only if all workers without the library are silent, and no other
 ///   worker is stuck: the one that fell silent first.
 [[nodiscard]] std::vector<hang_verdict> hang_verdicts(const hang_question& asked);

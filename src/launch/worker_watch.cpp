@@ -322,7 +322,7 @@ void worker_watch::add_reports(hang_witness& w, const worker_account& account) c
       w.worlds.push_back({name, news.size});
   }
   for (const auto& [about, news] : account.suspects)
-    w.suspects.push_back({news.world, rank_of(news.pid, news.host)});
+    w.suspects.push_back({news.world, rank_of(news.pid, news.host), news.size});
 }
 
 /// Returns a number below 0 for a process of another node: another one for each.

@@ -33,7 +33,7 @@ std::vector<hang_witness> four() {
 }
 
 void suspect(hang_witness& by, int rank) {
-  for (const auto& in : by.worlds) by.suspects.push_back({in.world, rank});
+  for (const auto& in : by.worlds) by.suspects.push_back({in.world, rank, in.size});
 }
 
 std::vector<hang_verdict> judged(const std::vector<hang_witness>& all,
@@ -85,7 +85,8 @@ TEST_CASE(
 TEST_CASE("L65: a worker under a debugger is not stuck by the kernel") {
   auto all = four();
   all[2].state = 't';
-  all[2].in_state = 1h;
+  all[2].in_state = all[2].silent = all[2].without_turn = 1h;
+  suspect(all[0], 2);
   CHECK(outcome_of(judged(all)).empty());
 }
 
@@ -137,9 +138,9 @@ TEST_CASE("L65: silence is a hang where peers of most of the worlds say the same
   auto all = four();
   all[2].silent = all[2].without_turn = limit;
   CHECK(outcome_of(judged(all)).empty());
-  all[0].suspects = {{"kv", 2}};
+  all[0].suspects = {{"kv", 2, 4}};
   CHECK(outcome_of(judged(all)).empty());
-  all[1].suspects = {{"mesh", 2}};
+  all[1].suspects = {{"mesh", 2, 4}};
   const auto verdicts = judged(all);
   CHECK(outcome_of(verdicts) == "2 suspected");
   CHECK(verdicts.front().accusers == std::vector<int>{0, 1});
@@ -170,6 +171,12 @@ TEST_CASE("L65: an accuser that hears no member is cut off, and not believed") {
   all[0].suspects.clear();
   for (const int rank : {2, 3}) suspect(all[0], rank);
   CHECK(outcome_of(judged(all)) == "2 suspected");
+  all[0].worlds.clear();
+  CHECK_MESSAGE(outcome_of(judged(all)) == "2 suspected", "its worlds broke by that");
+  suspect(all[0], 1);
+  all[0].suspects.push_back({"kv", 1, 4});
+  all[0].suspects.push_back({"mesh", 1, 4});
+  CHECK(outcome_of(judged(all)).empty());
 }
 
 TEST_CASE("L65: of two members one may accuse the other") {
