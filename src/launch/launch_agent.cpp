@@ -136,7 +136,7 @@ class launch_agent::core {
   /// The last attempt that was ordered to start.
   std::uint64_t ordered_ = 0;
   std::uint64_t told_ = 0;  ///< restarts
-  std::unique_ptr<worker_group> group_;
+  std::shared_ptr<worker_group> group_;
   event group_has_ended_;
   event group_begins_;
 
@@ -508,9 +508,11 @@ task<void> launch_agent::core::start_attempt(job_orders ordered, std::uint64_t n
   group_begins_.set();
   group_begins_.reset();
   to_post_.set();
-  co_await group_->run();
+  // A cancellation may drop it first: its tasks are unwound while it lives.
+  const std::shared_ptr<worker_group> running = group_;
+  co_await running->run();
   report_.has_ended = true;
-  report_.is_done = group_->is_done();
+  report_.is_done = running->is_done();
   to_post_.set();
   group_has_ended_.set();
 }
@@ -540,7 +542,7 @@ void launch_agent::core::make_group(const job_orders& ordered) {
     to_post_.set();
   };
   to.told = [this](const std::string& line) { tell(line); };
-  group_ = std::make_unique<worker_group>(runtime_, job_, output_, std::move(place),
+  group_ = std::make_shared<worker_group>(runtime_, job_, output_, std::move(place),
                                           std::move(to));
   report_.first_rank = group_->first_rank();
   report_.world_size = group_->world_size();

@@ -144,12 +144,12 @@ void worker_watch::ended(int rank) {
   followed_.erase(rank);
   const worker_account* const account = reports_ ? reports_->of(rank) : nullptr;
   if (!account) return;
-  lost before;
-  before.has_come = account->has_come;
+  // One that ends before its worlds are up again leaves those of the process before.
+  lost& all = lost_[rank];
+  all.has_come = all.has_come || account->has_come;
   for (const auto& [name, news] : account->worlds) {
-    if (news.kind == world_event_kind::formed) before.worlds[name] = news.epoch;
+    if (news.kind == world_event_kind::formed) all.worlds[name] = news.epoch;
   }
-  lost_.insert_or_assign(rank, std::move(before));
   reports_->end(rank);
 }
 
@@ -175,12 +175,14 @@ task<void> worker_watch::tell_replacement(followed now) {
   bool is_up = co_await until_up(
       rank, before, later(failed, std::min(told_together, options_.worlds_up_limit)));
   if (is_up) {
+    lost_[rank].worlds.clear();
     options_.told(fmt::format("{}; {} up again after {}", begun, worlds, took()));
     co_return;
   }
   options_.told(begun);
   is_up = co_await until_up(rank, before, later(failed, options_.worlds_up_limit));
   if (is_up) {
+    lost_[rank].worlds.clear();
     options_.told(fmt::format("rank {}: {} up again after {}", rank, worlds, took()));
   } else if (options_.unmended) {
     options_.unmended(rank, fmt::format("{} not up again within {}", worlds,
@@ -234,7 +236,8 @@ void worker_watch::timer_expired(const file_timer_line& line) {
   if (line.signal <= 0) return;
   for (const auto& [rank, f] : followed_) {
     if (!is_within(line.pid, f.pid)) continue;
-    if (line.pid != f.pid) ::kill(line.pid, line.signal);
+    const auto which = look_at_process(line.pid);
+    if (which && line.pid != f.pid) signal_process(*which, line.signal);
     kill_overrun(rank, line.scope, line.pid == f.pid ? line.signal : 0);
     return;
   }

@@ -94,7 +94,8 @@ class worker_watch final : private worker_reports_listener {
     time_point last_output{};
     bool is_convicted = false;
   };
-  /// What a process had when it ended: the epochs of its worlds.
+  /// What the processes of a rank had that have ended: the epochs of their worlds, until
+  /// those are up again.
   struct lost {
     bool has_come = false;
     std::map<std::string, std::uint64_t, std::less<>> worlds;

@@ -102,7 +102,7 @@ TEST_CASE("L65: a reactor that a task holds is stuck, looping or in a system cal
 TEST_CASE("L65: a worker that waits for a stuck one is not accused") {
   auto all = four();
   all[1].without_turn = limit;
-  for (const std::size_t i : {0, 2, 3}) {
+  for (const std::size_t i : {0U, 2U, 3U}) {
     all[i].waits = hang_wait{"all_reduce", "kv", std::nullopt};
     all[i].without_progress = 1h;
   }

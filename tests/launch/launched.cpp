@@ -47,7 +47,8 @@ mw::task<void> get_stuck(const mw::launch_context& job, const std::string& how) 
 
 /// Meets the others all the time. In its first life a member that is meant gets stuck.
 mw::task<void> meet(mw::world& w, const mw::launch_context& job, const order& o) {
-  if (w.rank() == o.rank && job.incarnation == 1 && o.what != "meets")
+  if (w.rank() == o.rank && job.incarnation == 1 && o.what != "meets" &&
+      o.what != "dies-again")
     co_await get_stuck(job, o.what);
   for (std::uint64_t step = 0;; ++step) {
     int total = 1;
@@ -66,7 +67,8 @@ void report(const mw::launch_context& job) {
 /// Dies with the world up in the first attempt, as a member of a real job would.
 mw::task<void> take_part(mw::world& w, const mw::launch_context& job, const order& o) {
   const bool is_meant = w.rank() == o.rank;
-  for (const char* each : {"meets", "loops", "blocks", "stands-still", "overruns"}) {
+  for (const char* each :
+       {"meets", "loops", "blocks", "stands-still", "overruns", "dies-again"}) {
     if (o.what == each) co_await meet(w, job, o);
   }
   if (o.what == "die-once" && is_meant && job.attempt == 0) ::kill(::getpid(), SIGKILL);
@@ -89,6 +91,7 @@ int main(int count, char** words) {
   if (count > 2) o.rank = std::atoi(words[2]);
   const auto job = mw::launch_context::from_environment();
   // A replacement that lives and does not join.
+  if (o.what == "dies-again" && job.incarnation == 2) return 9;
   if (o.what == "stays-away" && job.incarnation > 1) ::pause();
   if (o.what == "die-early" && job.rank == o.rank && job.attempt == 0)
     ::kill(::getpid(), SIGKILL);

@@ -92,6 +92,13 @@ TEST_CASE("L63: worlds that are not up again in time are a restart of all") {
   CHECK(j.has("world main not up again within 2 s"));
 }
 
+TEST_CASE("L62: worlds are waited for also if the replacement dies before they are up") {
+  launch_options options = three_that("dies-again");
+  told_job j(options);
+  CHECK_MESSAGE(j.tells("world main up again after", 1), j.all());
+  CHECK_MESSAGE(j.has("incarnation 3, after"), j.all());
+}
+
 TEST_CASE("a worker that ended before it was in a world is waited for by none") {
   launch_options options{
       .program = "/bin/sh",
