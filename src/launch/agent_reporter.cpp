@@ -30,8 +30,9 @@ using namespace detail;
 
 namespace {
 
-/// The agent sees four beats within a second, and a worker that waits stays at rest.
-constexpr duration between_beats = std::chrono::milliseconds(250);
+/// The agent sees two beats within the shortest limit for hangs, and a worker that waits
+/// stays at rest.
+constexpr duration between_beats = std::chrono::milliseconds(400);
 /// After an agent could not be reached.
 constexpr duration between_connects = std::chrono::seconds(1);
 /// Worlds and suspects beyond this are told once, and not again.

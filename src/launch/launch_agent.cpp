@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::size_t most_workers = 4096;
 constexpr std::size_t longest_run_name = 40;
-/// Four beats, so that one that is late proves nothing.
+/// Two beats and more, so that one that is late proves nothing.
 constexpr duration shortest_hang_timeout = std::chrono::seconds(1);
 /// How long the leader waits, beyond the grace, until the others have heard how the job
 /// ends.

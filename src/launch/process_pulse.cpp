@@ -29,7 +29,8 @@ std::uint64_t switches_of(pid_t pid) {
 void process_pulse::look(pid_t pid, time_point now) {
   const auto seen = look_at_process(pid);
   const char state = seen ? seen->state : '?';
-  const std::uint64_t switches = seen ? switches_of(pid) : 0;
+  // Only of one that seems to stand still it matters whether it does.
+  const std::uint64_t switches = state == 'D' || state == 'T' ? switches_of(pid) : 0;
   const bool goes_on = pid != pid_ || state != state_ || switches != switches_;
   if (goes_on) {
     since_ = now;

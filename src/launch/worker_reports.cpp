@@ -30,7 +30,7 @@ namespace {
 constexpr duration longest_until_known = std::chrono::seconds(2);
 constexpr duration between_looks_for_worker = std::chrono::milliseconds(20);
 /// A beat that comes later than this says that its worker, or this machine, was held up.
-constexpr duration late_beat = std::chrono::seconds(1);
+constexpr duration late_beat = std::chrono::milliseconds(1200);
 /// What ends a deadline may have been sent, and not read.
 constexpr duration deadline_slack = std::chrono::milliseconds(20);
 constexpr duration without_descriptors = std::chrono::milliseconds(200);

@@ -25,7 +25,7 @@ namespace {
 /// A replacement that is up within this time is told of in one line.
 constexpr duration told_together = std::chrono::seconds(1);
 constexpr duration between_hang_looks_least = std::chrono::milliseconds(25);
-constexpr duration between_hang_looks_most = std::chrono::milliseconds(500);
+constexpr duration between_hang_looks_most = std::chrono::seconds(1);
 /// A turn of this process that comes later than this by a part of the limit was held up.
 constexpr duration least_held_up = std::chrono::milliseconds(250);
 constexpr duration longest_dump = std::chrono::seconds(1);

@@ -154,6 +154,8 @@ mw::secret_text secret_of(const command_line& line) {
 
 mw::runtime_options meet(const command_line& line, mw::launch_options& job) {
   mw::runtime_options how;
+  // Workers report a few times a second, and the processors are for their use.
+  how.spin = mw::duration::zero();
   mw::rendezvous_options& meeting = job.meeting;
   meeting.limits.min_nodes = static_cast<std::size_t>(line.min_nodes);
   meeting.limits.max_nodes = static_cast<std::size_t>(line.max_nodes);
