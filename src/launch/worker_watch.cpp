@@ -80,6 +80,9 @@ worker_watch::worker_watch(runtime& rt, watch_options options)
       options_(std::move(options)),
       host_(watching_host()),
       since_(home_.now()) {
+  // In a simulation there is no process that could report, or be looked at.
+  is_real_ = access::core(rt).env().starts_threads();
+  if (!is_real_) return;
   try {
     worker_reports_listener& self = *this;
     reports_ = std::make_unique<worker_reports>(home_, self);
@@ -113,7 +116,7 @@ task<void> worker_watch::run() {
   co_await scope::run([this](scope& s) -> task<void> {
     if (reports_) s.spawn(reports_->run());
     if (timers_) s.spawn(timers_->run());
-    if (options_.hang_limit) co_await judge(s);
+    if (options_.hang_limit && is_real_) co_await judge(s);
   });
   co_await sleep_for(duration::max());
 }
@@ -137,7 +140,13 @@ task<void> worker_watch::follow(supervised_process& process, watched_start start
   f.written = f.start.output_before;
   if (reports_) reports_->begin(f.start.rank, f.start.incarnation, f.pid);
   followed_.insert_or_assign(f.start.rank, f);
-  if (f.start.failed) co_await tell_replacement(std::move(f));
+  if (f.start.failed) {
+    co_await tell_replacement(std::move(f));
+  } else if (f.start.incarnation > 1) {
+    // The process before it was another node's.
+    options_.told(fmt::format("rank {} started again as pid {}, incarnation {}",
+                              f.start.rank, f.pid, f.start.incarnation));
+  }
 }
 
 void worker_watch::ended(int rank) {

@@ -126,6 +126,7 @@ class worker_watch final : private worker_reports_listener {
   reactor& home_;
   const watch_options options_;
   const std::string host_;
+  bool is_real_ = true;  ///< no simulation
   std::unique_ptr<worker_reports> reports_;
   std::unique_ptr<file_timers> timers_;
   std::map<int, followed> followed_;
