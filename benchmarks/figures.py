@@ -172,6 +172,30 @@ def starts():
     return table(["us, p50", "ours", *others], lines)
 
 
+def launchers():
+    folder = newest_with("launchers")
+    rows = [row for row in rows_in(folder, "launchers") if row["bench"] == "launchers"]
+    found = {(row["who"], row["what"].split(" restarts")[-1] or "a restart"): row for row in rows}
+
+    def cells(who, what):
+        row = found.get((who, what), {})
+        if "never" in row:
+            return row["never"]
+        if "each_ms" in row:
+            return number(row["each_ms"])
+        return f"{number(row['p50_ms'])} ({number(row['p99_ms'])})" if "p50_ms" in row else "-"
+
+    whats = [what for what in dict.fromkeys(what for _, what in found) if not what.startswith("idle")]
+    lines = table(["ms, p50 (p99)", "mwrun", "torchrun"],
+                  [[what, cells(OURS, what), cells("torchrun", what)] for what in whats])
+    idle = "idle, 8 workers"
+    for what, field in (("idle with 8 workers, % of a CPU", "cpu_percent"), ("the same, MiB (Pss)", "pss_mib")):
+        lines.append(f"| {what} | " + " | ".join(number(found.get((who, idle), {}).get(field))
+                                                  for who in (OURS, "torchrun")) + " |")
+    version = one("launchers", folder, bench="machine")["versions"].get("torchrun", "unknown")
+    return [*lines, "", f"torchrun {version}; {measured_on(folder, 'launchers')}"]
+
+
 def machine():
     about = one("p2p", bench="machine")
     versions = {who.split(",")[0]: version for name in ("p2p", "fail", "collectives-2")
@@ -190,6 +214,7 @@ TABLES = {
     "stores": stores,
     "rounds": rounds,
     "starts": starts,
+    "launchers": launchers,
     "collectives of four": lambda: collectives(4, "time_us"),
 }
 MARKED = re.compile(r"(<!-- figures: ([\w ]+) -->\n)(.*?)(<!-- end of figures -->)", re.S)

@@ -93,6 +93,7 @@ if [ $quick = yes ]; then
   ask_ourselves growth 'scale --worlds 1,10 --seconds 0.5' 'scale --members 2,4 --seconds 0.5'
   compare store store.py --rounds 1 --count 500 --clients 100
   ask_ourselves launch 'process --repeat 10' 'rendezvous --repeat 1'
+  compare launchers launch.py --rounds 1 --runs 20 --kills 4 --idle 2 --restarts 20
 else
   compare p2p compare.py --question p2p --rounds 3
   compare pairs compare.py --question pairs
@@ -115,6 +116,7 @@ else
   ask_ourselves growth 'scale --worlds 1,10,100,1000' 'scale --members 2,4,8,16,32'
   compare store store.py
   ask_ourselves launch 'process --touched 0' 'process --touched 1024' 'rendezvous --repeat 20'
+  compare launchers launch.py
 fi
 for name in p2p collectives-2 collectives-4 worlds; do
   is_asked $name || continue

@@ -129,6 +129,19 @@ def a_store_is_told_beside_what_others_make_of_it():
     check_positive(rows[-1], "clients", "took_ms")
 
 
+def a_launcher_is_told_beside_torchrun():
+    """Where mwrun was built, and lies in the same build folder."""
+    if not os.access(os.path.join(os.path.dirname(sys.argv[1]), "../src/tools/mwrun"), os.X_OK):
+        return
+    _, rows = without_peers("launch.py", "--torchrun", "no-torchrun", "--rounds", "1", "--runs", "3", "--kills", "2",
+                            "--idle", "1", "--restarts", "20", "--only", "whole,sigterm,replacement,worlds,agent,restarts",
+                            packages=("install.sh --torch",))
+    assert [row["who"] for row in rows] == ["manyworlds"] * 6, rows
+    for row in rows[:-1]:
+        check_positive(row, "p50_ms", "p99_ms")
+    check_positive(rows[-1], "took_ms")
+
+
 def rounds_are_told_of_each_backend_that_is_here():
     rows = ask("rendezvous", "--repeat", "1")
     steps = ["nodes at once, to their round", "a node killed, to the next round",
@@ -333,6 +346,7 @@ def main():
         (idle_worlds_are_weighed,),
         (a_begun_transfer_is_given_up,),
         (starts_are_told_beside_posix_spawn_and_fork,),
+        (a_launcher_is_told_beside_torchrun,),
         (awaits_are_told_beside_what_they_stand_for,),
         (worlds_are_weighed_apart_from_what_they_share,),
         (growth_is_told_by_worlds_and_by_members, "shm"),

@@ -60,7 +60,7 @@ $missing"
 build_packages=(
   g++ meson ninja-build pkg-config cmake make python3
   liburing-dev libfmt-dev libssl-dev libc-ares-dev libcurl4-openssl-dev nlohmann-json3-dev
-  libcli11-dev libpmix-dev
+  libcli11-dev libpmix-dev libmicrohttpd-dev
 )
 test_packages=(doctest-dev iproute2 libasio-dev libcpp-httplib-dev etcd-server openssl
   openmpi-bin mpich)

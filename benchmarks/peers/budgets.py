@@ -162,9 +162,32 @@ def of_launching(folder):
     yield "coordinator killed to the next round, etcd", at_most(500, rounds("etcd", killed), " ms")
 
 
+def of_launchers(folder):
+    rows = [row for row in rows_in(folder, "launchers") if row.get("who") == OURS]
+
+    def of(begin, field):
+        return ((row[field], "") for row in rows if row["what"].startswith(begin) and field in row)
+
+    yield "2 x /bin/true under mwrun", at_most(60, of("2 x /bin/true", "p50_ms"), " ms")
+    yield "the same, p99", at_most(100, of("2 x /bin/true", "p99_ms"), " ms")
+    peer = "a worker killed, to SIGTERM"
+    yield "a worker's end to SIGTERM at its local peer", at_most(2, of(peer, "p50_ms"), " ms")
+    yield "the same, p99", at_most(20, of(peer, "p99_ms"), " ms")
+    yield "kill to the replacement's first instruction", at_most(20, of("a worker killed, to its repl", "p50_ms"), " ms")
+    yield "kill to its worlds up again", at_most(150, of("a worker killed, to its three", "p50_ms"), " ms")
+    yield "agent killed to its workers gone", at_most(1000, of("the agent killed", "p99_ms"), " ms")
+    yield "grace of 3 s, a worker ignores SIGTERM", at_most(3500, of("a worker killed, to the end", "p99_ms"), " ms")
+    yield "an idle agent's CPU, 8 workers", at_most(0.2, of("idle", "cpu_percent"), " %")
+    yield "its memory", at_most(20, of("idle", "pss_mib"), " MiB")
+    yield "100 restarts", at_most(10000, of("100 restarts", "took_ms"), " ms")
+    grown = ("grown_files", "grown_threads")
+    yield "descriptors and threads more after them", at_most(0, (pair for field in grown for pair in of("100 r", field)))
+
+
 def tell(folder):
     print("| what | budget | measured | |\n|---|---|---|---|")
-    for group in (of_messages, of_memory, of_collectives, of_worlds, of_faults, of_stores, of_launching):
+    for group in (of_messages, of_memory, of_collectives, of_worlds, of_faults, of_stores, of_launching,
+                  of_launchers):
         answers = list(group(folder))
         # As of a run of `reproduce.sh --only`.
         if all(found is None for _, (_, found, _, _) in answers):

@@ -5,6 +5,7 @@
 
 #include "manyworlds/io/start_step.hpp"
 #include "manyworlds/launch/exit_reason.hpp"
+#include "manyworlds/launch/job_events.hpp"
 #include "manyworlds/launch/job_reports.hpp"
 #include "manyworlds/launch/launch_agent.hpp"
 #include "manyworlds/launch/launch_context.hpp"

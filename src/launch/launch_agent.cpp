@@ -11,8 +11,11 @@
 #include "duration_text.hpp"
 #include "launch/attempt_store.hpp"
 #include "launch/coordinator.hpp"
+#include "launch/cpu_topology.hpp"
+#include "launch/health_endpoint.hpp"
 #include "launch/job_leader.hpp"
 #include "launch/job_notice.hpp"
+#include "launch/job_records.hpp"
 #include "launch/torchrun_keys.hpp"
 #include "launch/worker_group.hpp"
 #include "link/wire.hpp"
@@ -20,6 +23,7 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "observe/reporter.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0 {
@@ -73,7 +77,15 @@ class launch_agent::core {
         job_(checked_job(std::move(job))),
         meet_(rt, job_.meeting, node_description(job_.host, job_.workers, job_.role)),
         tally_(job_.max_restarts, job_.restart_window),
-        store_(rt, job_) {}
+        records_(job_, own_host_name(), rt.home().now()),
+        store_(rt, job_) {
+    output_.cpus = cpus_of_workers(job_);
+    output_.records = &records_;
+    using source = reporter::job_source;
+    shown_ = std::make_shared<const source>(
+        [status = records_.status()] { return status->report(); });
+    access::core(runtime_).reports().tell_of_job(shown_);
+  }
 
   task<launch_result> run();
   void end(int signal);
@@ -86,6 +98,7 @@ class launch_agent::core {
 
   void make_folder();
   void drop_workers() noexcept;
+  [[nodiscard]] task<void> answer_probes();
   [[nodiscard]] const char* advice() const;
   [[nodiscard]] task<void> attend();
   [[nodiscard]] task<void> go_through_rounds();
@@ -121,7 +134,10 @@ class launch_agent::core {
   launch_options job_;
   rendezvous meet_;
   restart_tally tally_;
+  job_records records_;
+  std::shared_ptr<const reporter::job_source> shown_;  ///< in dumps
   shared_output output_;
+  time_point asked_at_{};  ///< for the round
 
   std::optional<round> round_;
   std::string leader_id_;
@@ -158,14 +174,16 @@ task<launch_result> launch_agent::core::run() {
   co_await scope::run([this](scope& s) -> task<void> {
     output_.showing = &s;
     make_folder();
+    records_.begin(output_.folder->path(), [this](const std::string& t) { tell(t); });
     // It may have been told to end before it began.
-    if (signal_ == 0) co_await attend();
+    if (signal_ == 0) co_await when_any(attend(), answer_probes());
     // What is decided about workers does not wait for the console; the job's end does.
     drop_workers();
   });
   result_.signal = signal_;
   result_.restarts = static_cast<std::size_t>(tally_.total());
   if (signal_ != 0) result_.is_success = false;
+  records_.note_result(result_, runtime_.home().now());
   co_return std::move(result_);
 }
 
@@ -173,6 +191,22 @@ task<launch_result> launch_agent::core::run() {
 void launch_agent::core::drop_workers() noexcept {
   group_.reset();
   store_.end();
+}
+
+/// Does not end by itself. A job runs also where probes get no answer.
+task<void> launch_agent::core::answer_probes() {
+  std::optional<health_endpoint> endpoint;
+  if (!job_.health_endpoint.empty()) {
+    try {
+      endpoint.emplace(access::core(runtime_).user(), job_.health_endpoint, [this] {
+        return records_.status()->answer(runtime_.home().now());
+      });
+    } catch (const std::runtime_error& e) {
+      tell(e.what());
+    }
+  }
+  if (endpoint) co_await endpoint->serve();
+  co_await sleep_for(duration::max());
 }
 
 /// A job runs without files where the folder cannot be made, and says so.
@@ -235,6 +269,9 @@ task<void> launch_agent::core::go_through_rounds() {
 
 /// Returns nothing if this node is to leave. Workers may run on meanwhile.
 task<std::optional<round>> launch_agent::core::next_round() {
+  asked_at_ = runtime_.home().now();
+  if (!group_)
+    records_.status()->note_waiting(later(asked_at_, job_.meeting.limits.join));
   is_fenced_ = false;
   auto fence = [&]() -> task<void> {
     co_await meet_.left_out();
@@ -278,6 +315,8 @@ void launch_agent::core::begin_round(round next) {
   report_.restarts = tally_.total();
   report_.drains = report_.leaves = is_node_awaited_ = false;
   to_post_.set();
+  records_.note_round(*round_, *round_->find(meet_.id()), job_.meeting.backend,
+                      runtime_.home().now() - asked_at_);
 }
 
 /// Ends when the round is over, or the job for this node.
@@ -461,6 +500,7 @@ task<void> launch_agent::core::open_store() {
 void launch_agent::core::obey() {
   tally_.note(orders_.restarts, runtime_.home().now());
   report_.restarts = tally_.total();
+  records_.note_restarts(static_cast<std::size_t>(tally_.total()));
   if (orders_.verdict != job_verdict::none) return;
   if (group_ && orders_.attempt > group_->attempt())
     group_->stop(SIGTERM, group_end::other);
@@ -544,6 +584,7 @@ void launch_agent::core::make_group(const job_orders& ordered) {
   to.told = [this](const std::string& line) { tell(line); };
   group_ = std::make_shared<worker_group>(runtime_, job_, output_, std::move(place),
                                           std::move(to));
+  records_.note_attempt();
   report_.first_rank = group_->first_rank();
   report_.world_size = group_->world_size();
 }
@@ -571,6 +612,7 @@ void launch_agent::core::end(int signal) {
   MW_ASSERT(signal > 0, "a signal ends it");
   if (signal_ == 0) {
     signal_ = signal;
+    records_.note_ending(fmt::format("signal {} has ended the job", signal));
     to_end_.set();
     return;
   }

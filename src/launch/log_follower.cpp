@@ -100,8 +100,21 @@ task<void> console::write(int to, std::string_view text) {
 
 void console::give_up() noexcept { ::eventfd_write(given_up_.get(), 1); }
 
+line_filter::line_filter(const std::string& path, std::vector<std::string> texts)
+    : file_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY,
+                   0644),
+            path.c_str()),
+      texts_(std::move(texts)) {}
+
+bool line_filter::takes(std::string_view line) const noexcept {
+  return std::any_of(texts_.begin(), texts_.end(), [line](const std::string& text) {
+    return line.find(text) != std::string_view::npos;
+  });
+}
+
 log_follower::log_follower(reactor& home, console& shown_on, const std::string& path,
-                           int to, std::string prefix)
+                           int to, std::string prefix,
+                           std::shared_ptr<const line_filter> filter)
     : home_(home),
       console_(shown_on),
       file_(::open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644),
@@ -109,6 +122,7 @@ log_follower::log_follower(reactor& home, console& shown_on, const std::string& 
       changes_(watch_of(path)),
       to_(to),
       prefix_(std::move(prefix)),
+      filter_(std::move(filter)),
       // What an earlier worker wrote has been shown.
       read_(size_of(file_)) {}
 
@@ -134,8 +148,7 @@ task<void> log_follower::run() {
   }
   if (begun_.empty()) co_return;
   begun_ += '\n';
-  const std::string rest = whole_lines();
-  co_await console_.write(to_, rest);
+  co_await show_whole_lines();
 }
 
 task<void> log_follower::show_new() {
@@ -150,27 +163,29 @@ task<void> log_follower::show_new() {
     if (some <= 0) co_return;
     read_ += some;
     begun_.append(part.data(), static_cast<std::size_t>(some));
-    std::string lines = whole_lines();
-    if (begun_.size() > longest_shown) {
-      begun_ += '\n';
-      lines += whole_lines();
-    }
-    if (!lines.empty()) co_await console_.write(to_, lines);
+    co_await show_whole_lines();
+    if (begun_.size() <= longest_shown) continue;
+    begun_ += '\n';
+    co_await show_whole_lines();
   }
 }
 
 /// Takes what is whole off the front, with the prefix before each line.
-std::string log_follower::whole_lines() {
+task<void> log_follower::show_whole_lines() {
   std::string lines;
+  std::string chosen;
   std::size_t begin = 0;
   for (std::size_t end = begun_.find('\n'); end != std::string::npos;
        end = begun_.find('\n', begin)) {
-    lines += prefix_;
-    lines.append(begun_, begin, end + 1 - begin);
+    const std::string_view line(begun_.data() + begin, end + 1 - begin);
+    lines.append(prefix_).append(line);
+    if (filter_ && filter_->takes(line)) chosen.append(prefix_).append(line);
     begin = end + 1;
   }
   begun_.erase(0, begin);
-  return lines;
+  // First the file, which is never full for long.
+  if (!chosen.empty()) co_await console_.write(filter_->file(), chosen);
+  if (!lines.empty()) co_await console_.write(to_, lines);
 }
 
 task<void> log_follower::until_changed() {

@@ -4,8 +4,10 @@
 #include <sys/types.h>
 
 #include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/descriptor.hpp"
 #include "io/reactor.hpp"
@@ -32,6 +34,22 @@ class console {
   worker_thread thread_;
 };
 
+/// A file for the lines of several workers that contain one of some texts. Thread: the
+/// reactor's.
+class line_filter {
+ public:
+  /// Appends to the file, and makes it if it is not there. Errors: std::system_error
+  /// naming it.
+  line_filter(const std::string& path, std::vector<std::string> texts);
+
+  [[nodiscard]] bool takes(std::string_view line) const noexcept;
+  [[nodiscard]] int file() const noexcept { return file_.get(); }
+
+ private:
+  const unique_descriptor file_;
+  const std::vector<std::string> texts_;
+};
+
 /// Follows one file by inotify, and writes its lines, each behind a prefix, to a
 /// descriptor. The worker writes the file by itself, so that a console that is slow, or
 /// this process's end, does not hold it up.
@@ -40,9 +58,9 @@ class console {
 class log_follower {
  public:
   /// Makes the file if it is not there, and follows it from its end. Errors:
-  /// std::system_error naming the file.
+  /// std::system_error naming the file. The filter may be null.
   log_follower(reactor& home, console& shown_on, const std::string& path, int to,
-               std::string prefix);
+               std::string prefix, std::shared_ptr<const line_filter> filter);
   log_follower(const log_follower&) = delete;
   log_follower& operator=(const log_follower&) = delete;
 
@@ -54,7 +72,7 @@ class log_follower {
 
  private:
   [[nodiscard]] task<void> show_new();
-  [[nodiscard]] std::string whole_lines();
+  [[nodiscard]] task<void> show_whole_lines();
   [[nodiscard]] task<void> until_changed();
   /// Begins again at the front of a file that was cut. Returns whether it was.
   bool note_size(off_t now) noexcept;
@@ -65,6 +83,7 @@ class log_follower {
   const unique_descriptor changes_;
   const int to_;
   const std::string prefix_;
+  const std::shared_ptr<const line_filter> filter_;
   off_t read_;  ///< bytes of the file
   off_t end_ = std::numeric_limits<off_t>::max();
   std::string begun_;  ///< of a line

@@ -92,6 +92,13 @@ task<void> process_core::stop(duration patience) {
   }
 }
 
+bool process_core::leave_descendants() noexcept {
+  // Once it was asked to stop, a task ends the tree.
+  if (!over_.is_set() || asked_.is_set()) return false;
+  process_.reset();
+  return true;
+}
+
 void process_core::abandon() noexcept {
   // At once: what a function refers to may be gone before the reactor's next turn.
   functions_gone_.request_stop();

@@ -50,6 +50,8 @@ class process_core final : public std::enable_shared_from_this<process_core> {
   [[nodiscard]] task<void> started();
   [[nodiscard]] task<exit_reason> ended();
   [[nodiscard]] task<void> stop(duration patience);
+  /// Returns whether there is no tree to end from now on.
+  [[nodiscard]] bool leave_descendants() noexcept;
   /// Kills the tree. Thread: any. Called once, last of all.
   void abandon() noexcept;
 

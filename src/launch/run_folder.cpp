@@ -33,11 +33,15 @@ run_folder::run_folder(const std::string& base, const std::string& run_id) {
 worker_files run_folder::files_of(std::uint64_t attempt, int local_rank,
                                   std::uint64_t incarnation) const {
   if (path_.empty()) return {};
-  const std::string place = fmt::format("{}/attempt_{}/{}", path_, attempt, local_rank);
+  const std::string place = file_of(attempt, std::to_string(local_rank));
   make_folders(place);
   const std::string record =
       incarnation == 1 ? "error.json" : fmt::format("error.{}.json", incarnation);
   return {place + "/stdout.log", place + "/stderr.log", place + "/" + record};
+}
+
+std::string run_folder::file_of(std::uint64_t attempt, const std::string& name) const {
+  return fmt::format("{}/attempt_{}/{}", path_, attempt, name);
 }
 
 }  // namespace manyworlds::inline v0::detail

@@ -25,6 +25,10 @@ class run_folder {
   /// Errors: std::system_error naming the folder that cannot be made.
   [[nodiscard]] worker_files files_of(std::uint64_t attempt, int local_rank,
                                       std::uint64_t incarnation) const;
+  /// Returns where it is; empty if there are no files.
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// Precondition: the workers of the attempt have files.
+  [[nodiscard]] std::string file_of(std::uint64_t attempt, const std::string& name) const;
 
  private:
   std::string path_;

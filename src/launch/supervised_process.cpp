@@ -30,6 +30,10 @@ task<void> supervised_process::stop(grace patience) {
   return core_->stop(patience.length);
 }
 
+bool supervised_process::leave_descendants() noexcept {
+  return core_->leave_descendants();
+}
+
 bool supervised_process::signal(int number) noexcept {
   hosted_process* const running = core_->running();
   if (running) running->signal(number);

@@ -96,6 +96,7 @@ task<void> worker_group::live(worker& w) {
     const bool is_replaced = co_await replacement(w, end);
     if (!is_replaced) break;
   }
+  if (w.is_done && job_.keep_descendants) w.process->leave_descendants();
   if (--living_ == 0) none_lives_.set();
 }
 
@@ -132,9 +133,13 @@ task<exit_reason> worker_group::one_life(worker& w, time_point failed) {
   exit_reason end;
   co_await scope::run([&](scope& s) -> task<void> {
     s.spawn(watch_.follow(*w.process, start_of(w, failed)));
+    s.spawn(record_start(w));
     end = co_await w.process->ended();
     watch_.ended(rank_of(w));
     for (const auto& each : w.followers) each->note_end();
+    const bool was_ended = end.kind == exit_kind::stopped ||
+                           (to_stop_.is_set() && signal_ != SIGTERM && !end.is_success());
+    output_.records->note_end({rank_of(w), w.local_rank, end.pid}, end, was_ended);
     s.cancel();
   });
   co_return end;
@@ -147,6 +152,17 @@ task<void> worker_group::kill_descendants(worker& w) {
   } catch (const process_error& e) {
     listener_.told(e.what());
   }
+}
+
+/// One that has ended already is recorded by its end.
+task<void> worker_group::record_start(worker& w) {
+  try {
+    co_await w.process->started();
+  } catch (const process_error&) {
+    co_return;
+  }
+  const pid_t pid = w.process->pid();
+  if (pid != 0) output_.records->note_start({rank_of(w), w.local_rank, pid});
 }
 
 task<void> worker_group::stop_all_when_told() {
@@ -211,6 +227,8 @@ process_options worker_group::describe(worker& w) {
   // Clients of this library prove the secret to the store itself.
   if (place_.store_here != place_.store) how.set("MANYWORLDS_STORE", place_.store);
   if (job_.guard) how.guarded_by(*job_.guard);
+  if (!output_.cpus.empty())
+    how.cpus(output_.cpus.at(static_cast<std::size_t>(w.local_rank)));
   set_streams(w, how);
   return how;
 }
@@ -238,13 +256,30 @@ void worker_group::follow(worker& w, const std::string& path, int to) {
   const std::string prefix = job_.prefix ? job_.prefix(rank_of(w), w.local_rank) : "";
   try {
     if (!output_.shown_on) output_.shown_on = std::make_unique<console>();
-    w.followers.push_back(std::make_shared<log_follower>(
-        access::core(runtime_).user(), *output_.shown_on, path, to, prefix));
+    w.followers.push_back(std::make_shared<log_follower>(access::core(runtime_).user(),
+                                                         *output_.shown_on, path, to,
+                                                         prefix, filter_of(to)));
   } catch (const std::system_error& e) {
     listener_.told(fmt::format("rank {} is not shown: {}", rank_of(w), e.what()));
     return;
   }
   output_.showing->spawn(show(w.followers.back()));
+}
+
+/// Returns the attempt's filter for what goes to that console; null for none.
+std::shared_ptr<const line_filter> worker_group::filter_of(int to) {
+  const bool is_output = to == STDOUT_FILENO;
+  auto& filter = is_output ? output_filter_ : errors_filter_;
+  const auto& texts = is_output ? job_.output_filters : job_.errors_filters;
+  if (filter || texts.empty()) return filter;
+  const char* const name = is_output ? "filtered_stdout.log" : "filtered_stderr.log";
+  try {
+    const std::string path = output_.folder->file_of(place_.attempt - 1, name);
+    filter = std::make_shared<line_filter>(path, texts);
+  } catch (const std::system_error& e) {
+    listener_.told(fmt::format("no lines are filtered: {}", e.what()));
+  }
+  return filter;
 }
 
 // ------------------------------------------------------------------------------- Watched
@@ -256,7 +291,12 @@ watch_options worker_group::how_to_watch() {
   how.inherited = job_.inherited;
   how.told = listener_.told;
   how.unmended = [this](int rank, const std::string& why) { give_up_on(rank, why); };
-  how.reported = job_.reported;
+  how.reported = [this](int rank, const worker_report& what) {
+    output_.records->note_report(rank, what);
+  };
+  how.convicted = [this](const std::string& verdict) {
+    output_.records->status()->note_verdict(verdict);
+  };
   return how;
 }
 
@@ -313,6 +353,7 @@ void worker_group::note_failure(const worker& w, const exit_reason& end,
     listener_.told(
         fmt::format("rank {}: the error file {} {}", f.rank, w.files.record, why_not));
   listener_.told(text_of_end(f.rank, end));
+  output_.records->note_ending(text_of_end(f.rank, end));
   listener_.failed(f);
 }
 
@@ -320,6 +361,7 @@ void worker_group::stop(int signal, group_end why) noexcept {
   if (to_stop_.is_set()) return;
   signal_ = signal;
   why_ = why;
+  output_.records->note_ending("all workers are ended");
   to_stop_.set();
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launch/job_notice.hpp"
+#include "launch/job_records.hpp"
 #include "launch/log_follower.hpp"
 #include "launch/restart_tally.hpp"
 #include "launch/run_folder.hpp"
@@ -23,9 +24,12 @@
 
 namespace manyworlds::inline v0::detail {
 
-/// What the groups of a node share: the files of its run, and the console that shows
-/// them. Lifetime: the scope, in which files are followed, outlives its use.
+/// What the groups of a node share: the files of its run, the console that shows them,
+/// and the records. Lifetime: the scope, in which files are followed, outlives its use.
 struct shared_output {
+  /// Of each worker, if they are bound.
+  std::vector<std::vector<unsigned>> cpus;
+  job_records* records = nullptr;
   std::unique_ptr<run_folder> folder;
   std::unique_ptr<console> shown_on;
   scope* showing = nullptr;
@@ -114,6 +118,7 @@ class worker_group {
   [[nodiscard]] task<exit_reason> one_life(worker& w, time_point failed);
   [[nodiscard]] task<bool> replacement(worker& w, const exit_reason& end);
   [[nodiscard]] task<void> kill_descendants(worker& w);
+  [[nodiscard]] task<void> record_start(worker& w);
   [[nodiscard]] task<void> stop_all_when_told();
   [[nodiscard]] task<void> put_down(worker& w);
 
@@ -123,6 +128,7 @@ class worker_group {
   [[nodiscard]] process_options describe(worker& w);
   void set_streams(worker& w, process_options& how);
   void follow(worker& w, const std::string& path, int to);
+  [[nodiscard]] std::shared_ptr<const line_filter> filter_of(int to);
   void note_failure(const worker& w, const exit_reason& end,
                     const std::string& because = {});
   [[nodiscard]] worker* find(std::int32_t rank) noexcept;
@@ -137,6 +143,8 @@ class worker_group {
   const round_node node_;
   const listener listener_;
   worker_watch watch_;
+  std::shared_ptr<const line_filter> output_filter_;
+  std::shared_ptr<const line_filter> errors_filter_;
   std::vector<std::unique_ptr<worker>> workers_;
   std::size_t living_ = 0;
   event none_lives_;

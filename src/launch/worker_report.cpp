@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <cmath>
 #include <string_view>
 #include <utility>
-
-#include "observe/json_writer.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -185,29 +182,6 @@ worker_report decoded_report(std::span<const std::byte> message) {
   std::visit([&](auto& r) { read(from, r); }, report);
   from.expect_end();
   return report;
-}
-
-std::string json_of(const worker_report& report) {
-  json_writer json;
-  const auto number = [&](std::string_view name, double value) {
-    json.key(name);
-    // JSON has neither infinity nor a number that is none.
-    std::isfinite(value) ? json.value(value) : json.null();
-  };
-  if (const auto* const e = std::get_if<reported_event>(&report)) {
-    json.object().field("event", e->name).key("fields").object();
-    for (const auto& [name, value] : e->fields) json.field(name, value);
-    json.end_object().end_object();
-  } else if (const auto* const m = std::get_if<reported_metric>(&report)) {
-    json.object().field("metric", m->name);
-    number("value", m->value);
-    json.end_object();
-  } else if (const auto* const s = std::get_if<reported_span>(&report)) {
-    json.object().field("span", s->name);
-    number("seconds", std::chrono::duration<double>(s->took).count());
-    json.end_object();
-  }
-  return json.take();
 }
 
 }  // namespace manyworlds::inline v0::detail

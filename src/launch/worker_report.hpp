@@ -108,9 +108,6 @@ using worker_report =
 /// Errors: wire_error for anything that `encoded` does not give.
 [[nodiscard]] worker_report decoded_report(std::span<const std::byte> message);
 
-/// Returns an event, a metric or a span as one JSON object; empty for any other.
-[[nodiscard]] std::string json_of(const worker_report& report);
-
 /// What the agent sends, with a descriptor beside it that the worker writes its dump to.
 constexpr std::byte dump_request{1};
 

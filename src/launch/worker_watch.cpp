@@ -237,7 +237,7 @@ void worker_watch::has_overrun(const worker_account& who, const std::string& wha
 }
 
 void worker_watch::was_reported(const worker_account& by, const worker_report& what) {
-  if (options_.reported) options_.reported(by.rank, json_of(what));
+  if (options_.reported) options_.reported(by.rank, what);
 }
 
 void worker_watch::timer_expired(const file_timer_line& line) {
@@ -363,6 +363,7 @@ worker_watch::followed* worker_watch::find(int rank, pid_t pid) noexcept {
 /// The end that follows is the worker's failure, as any other: a restart by scope.
 task<void> worker_watch::carry_out(hang_verdict verdict) {
   options_.told(verdict.text());
+  if (options_.convicted) options_.convicted(verdict.text());
   co_await take_dumps(verdict);
   followed* f = find(verdict.rank, verdict.pid);
   if (!f) co_return;

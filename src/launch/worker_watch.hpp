@@ -39,8 +39,10 @@ struct watch_options {
   /// The worker was replaced, and that has not mended its worlds: what is next is a
   /// restart of all.
   std::function<void(int rank, const std::string& why)> unmended;
-  /// Takes an event, a metric or a span of a worker, as a JSON object.
-  std::function<void(int rank, std::string_view json)> reported;
+  /// Takes an event, a metric or a span of a worker.
+  std::function<void(int rank, const worker_report& what)> reported;
+  /// Takes the sentence on a worker that is stuck.
+  std::function<void(const std::string& verdict)> convicted;
 };
 
 /// One start of a worker.

@@ -427,6 +427,32 @@ void write_serving(json_writer& out, const serving_report& s) {
   out.field("calls_given_back", s.calls_given_back).end_object();
 }
 
+// --- jobs
+
+void write_job(text_writer& out, const job_report& j) {
+  out.line(0, "job {}: round {}, node {} of {}, {} workers in all, {} restarts{}{}",
+           j.run, j.round, j.node, j.nodes, j.size, j.restarts,
+           j.ending.empty() ? "" : "; its workers are ended: ", j.ending);
+  for (const job_worker_report& w : j.workers)
+    out.line(1, "rank {}: pid {}, started {} times, {}", w.rank, w.pid, w.starts,
+             w.state);
+  for (const std::string& each : j.verdicts) out.line(1, "verdict: {}", each);
+}
+
+void write_job(json_writer& out, const job_report& j) {
+  out.object().field("run", std::string_view(j.run)).field("round", j.round);
+  out.field("node", j.node).field("nodes", j.nodes).field("size", j.size);
+  out.field("restarts", j.restarts).field("ending", std::string_view(j.ending));
+  out.key("workers").array();
+  for (const job_worker_report& w : j.workers) {
+    out.object().field("rank", w.rank).field("pid", w.pid).field("starts", w.starts);
+    out.field("state", std::string_view(w.state)).end_object();
+  }
+  out.end_array().key("verdicts").array();
+  for (const std::string& each : j.verdicts) out.value(std::string_view(each));
+  out.end_array().end_object();
+}
+
 }  // namespace
 
 std::string text_of(const runtime_report& r) {
@@ -442,6 +468,7 @@ std::string text_of(const runtime_report& r) {
     for (const link_report& l : *r.links) write_link(out, l);
   }
   write_serving(out, r.serving);
+  for (const job_report& j : r.jobs) write_job(out, j);
   out.line(0, "worlds: {}", r.worlds.size());
   for (const world_report& w : r.worlds) write_world(out, w);
   out.line(0, "worlds that ended lately, oldest first: {}", r.ended_worlds.size());
@@ -469,7 +496,9 @@ std::string json_of(const runtime_report& r) {
     out.end_array();
   });
   write_serving(out, r.serving);
-  out.key("worlds").array();
+  out.key("jobs").array();
+  for (const job_report& j : r.jobs) write_job(out, j);
+  out.end_array().key("worlds").array();
   for (const world_report& w : r.worlds) write_world(out, w);
   out.end_array().key("ended_worlds").array();
   for (const ended_world_report& w : r.ended_worlds) {

@@ -127,6 +127,31 @@ struct reactor_report {
   std::optional<unsigned> only_cpu;
 };
 
+/// A worker of a job that is launched here.
+struct job_worker_report {
+  int rank = 0;
+  int pid = 0;  ///< 0 before its first start
+  std::uint64_t starts = 0;
+  /// "starts", "runs", "succeeded", or how it has ended.
+  std::string state;
+};
+
+/// A job of which this process is an agent.
+struct job_report {
+  std::string run;
+  std::uint64_t round = 0;
+  std::uint64_t nodes = 0;
+  int node = 0;  ///< this one
+  int size = 0;  ///< all workers
+  std::uint64_t restarts = 0;
+  /// Those of this node.
+  std::vector<job_worker_report> workers;
+  /// Why the workers are ended; else empty.
+  std::string ending;
+  /// The last ones, oldest first.
+  std::vector<std::string> verdicts;
+};
+
 struct runtime_report {
   process_identity identity;
   std::string thread_name;
@@ -140,6 +165,7 @@ struct runtime_report {
   /// Tasks that ended last by an exception, oldest first.
   std::vector<task_report> failed_tasks;
   serving_report serving;
+  std::vector<job_report> jobs;
   std::vector<world_report> worlds;
   /// Worlds that ended last, oldest first.
   std::vector<ended_world_report> ended_worlds;

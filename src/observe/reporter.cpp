@@ -86,6 +86,13 @@ runtime_report reporter::report() {
   report.serving = {serving.bodies_failed, serving.calls_asked_twice,
                     serving.answered_by_another, serving.late_answers,
                     serving.calls_given_back};
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(jobs_, [](const auto& each) { return each.expired(); });
+    for (const auto& each : jobs_) {
+      if (const auto ask = each.lock()) report.jobs.push_back((*ask)());
+    }
+  }
   for (const auto& w : core_.worlds().snapshot()) {
     report.worlds.push_back(report_on(*w, now));
     if (moved) add(*moved, report.worlds.back());
@@ -113,6 +120,11 @@ void reporter::add(const service_part& served, world_report& to) {
               "a world's members do not change while it lives");
     m.has_left = left->second[static_cast<std::size_t>(m.rank)];
   }
+}
+
+void reporter::tell_of_job(std::weak_ptr<const job_source> ask) {
+  const std::lock_guard lock(mutex_);
+  jobs_.push_back(std::move(ask));
 }
 
 reporter::transfers reporter::collect_transfers() const {

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <vector>
 
 #include "observe/inquiry.hpp"
@@ -31,6 +34,11 @@ class reporter {
   /// any.
   [[nodiscard]] runtime_report report();
 
+  /// Lets reports tell of a job for as long as the source is there. The source owns what
+  /// it asks: a report may be under way at its end. Thread: any.
+  using job_source = std::function<job_report()>;
+  void tell_of_job(std::weak_ptr<const job_source> ask);
+
  private:
   using transfers = std::map<std::uint64_t, transfer_report>;
   struct service_part {
@@ -46,6 +54,8 @@ class reporter {
   [[nodiscard]] std::vector<operation_report> recent_operations() const;
 
   runtime_core& core_;
+  std::mutex mutex_;  ///< of the jobs
+  std::vector<std::weak_ptr<const job_source>> jobs_;
   const time_point since_;
   inquiry<transfers> user_;
   inquiry<service_part> service_;

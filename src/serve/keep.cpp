@@ -22,7 +22,7 @@ duration back_off::next() noexcept {
 }
 
 void back_off::was_up_for(duration span) noexcept {
-  if (span >= longest) pause_ = shortest;
+  if (span >= steady) pause_ = shortest;
 }
 
 void tell_not_formed(const runtime_core& rt, const failure& why, duration next_try) {

@@ -19,8 +19,9 @@ namespace manyworlds::inline v0::detail {
 
 /// Computes the waits between two tries: 50 ms at first, twice as long each time up to
 /// 5 s. Each is up to half longer at random, so that the members of a world do not try
-/// in step. Starts again at 50 ms once a world was up for 5 s; its forming does not
-/// count.
+/// in step. Starts again at 50 ms once a world was up for 1 s; its forming does not
+/// count. So what breaks as it forms is tried less and less often, while a member that is
+/// killed every few seconds, and replaced, is not waited for longer each time.
 class back_off {
  public:
   explicit back_off(runtime_core& rt) noexcept : runtime_(rt) {}
@@ -31,6 +32,7 @@ class back_off {
  private:
   static constexpr duration shortest = std::chrono::milliseconds(50);
   static constexpr duration longest = std::chrono::seconds(5);
+  static constexpr duration steady = std::chrono::seconds(1);
   static_assert(shortest < longest);
   runtime_core& runtime_;
   duration pause_ = shortest;

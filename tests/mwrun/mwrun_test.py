@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """mwrun as its user sees it: what workers get, what is started again, what ends, and what is printed.
 
-usage: mwrun_test.py MWRUN LAUNCHED
+usage: mwrun_test.py MWRUN LAUNCHED MWSTAT
 
 The numbers are those of the acceptance cases L and P. Where MANYWORLDS_TEST_LONG is set, torchrun runs beside it
 (MANYWORLDS_TORCHRUN is its command).
 """
+import http.client
 import json
 import os
 import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ from jobs import CLEAN, LIMIT, SETS, claim, finish, is_gone, run, shell, start, 
 from watched_program import ARGUMENTS, MARK, PROGRAM, claim_nothing_is_left, failures
 
 LAUNCHED = os.path.abspath(ARGUMENTS[0])
+MWSTAT = os.path.abspath(ARGUMENTS[1])
 
 
 def variables_of(*options, environment=None):
@@ -66,6 +69,15 @@ def environment():
           [(v["LOCAL_RANK"], v["CUDA_VISIBLE_DEVICES"]) for v in (virtual[0], virtual[1])] == [("0", "4"), ("0", "6")])
     code, _, err = run("--nproc-per-node=gpu", "--no-python", "true", environment={**CLEAN, "CUDA_VISIBLE_DEVICES": ""})
     claim("L6 gpu without one is refused in one line", code == 2 and err.count("\n") == 1 and "gpu" in err, err)
+    code, out, err = run("--nproc-per-node=2", "--numa-binding=node", "--no-python", sys.executable, "-c",
+                         "import os; os.write(1, f'{sorted(os.sched_getaffinity(0))}\\n'.encode())")
+    nodes = len([name for name in os.listdir("/sys/devices/system/node") if re.fullmatch(r"node\d+", name)])
+    all_of_them = str(sorted(os.sched_getaffinity(0)))
+    claim("--numa-binding binds workers to the CPUs of a node", code == 0 and out.count("[") == 2 and
+          (nodes > 1 or out.splitlines() == [all_of_them] * 2), (code, out, err))
+    code, _, err = run("--nproc-per-node=4096", "--numa-binding=exclusive", "--no-python", "true")
+    claim("more workers than cores cannot each have one alone: exit 2, nothing started", code == 2 and
+          err.count("\n") == 1 and "cores for" in err, (code, err))
     odd = ["quote'\"", "new\nline", "$(touch /nothing)", "", "x" * 100000]
     code, out, _ = run("--no-python", sys.executable, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))", *odd)
     claim("L68 arguments arrive byte for byte", code == 0 and json.loads(out) == odd)
@@ -103,7 +115,7 @@ def lives_and_deaths():
                            "[ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT -lt 2 ] && exit 3; exec sleep 0.3",
                            "--nproc-per-node=2", "--max-restarts=2")
     claim("L23 the group is started again as often as allowed, and then succeeds",
-          code == 0 and sorted(out.split())[-2:] == ["1.1.1", "1.2.2"] and out.count("\n") == 6, out + err)
+          code == 0 and sorted(out.split())[-3:] == ["1.0.0", "1.1.1", "1.2.2"] and "0.2.2\n" in out, out + err)
     code, out, err = shell("echo x; exit 3", "--max-restarts=2")
     claim("L23 and fails when none is left", code == 1 and out == "x\n" * 3, out + err)
     ports = shell("echo $MASTER_PORT; exit 3", "--max-restarts=3")[1].split()
@@ -244,6 +256,18 @@ def descendants():
             pid = int(file.read())
         claim("L27 a worker that exits leaves no descendants", code == 0 and until(lambda: is_gone(pid)), (code, err))
         os.remove(noted)
+        # What lives on keeps no pipe of this test open.
+        code, _, err = shell("exec > /dev/null 2>&1; " + script + "exit 0", "--keep-descendants")
+        with open(noted, encoding="ascii") as file:
+            pid = int(file.read())
+        claim("L27 --keep-descendants leaves them", code == 0 and not is_gone(pid), (code, err))
+        os.kill(pid, signal.SIGKILL)
+        os.remove(noted)
+        code, _, err = shell(script + "exit 3", "--keep-descendants")
+        with open(noted, encoding="ascii") as file:
+            pid = int(file.read())
+        claim("L27 but not those of a worker that failed", code == 1 and until(lambda: is_gone(pid)), (code, err))
+        os.remove(noted)
         process = start("--no-python", "sh", "-c", script + "exec sleep 300")
         try:
             claim("a worker with a session beside it runs", until(lambda: os.path.exists(noted)))
@@ -285,11 +309,114 @@ def files():
               os.listdir(folder))
         shell("echo x", "--redirects=1", environment=here)
         claim("L33 what was written stays", len(os.listdir(folder)) == 2)
+        code, out, err = shell("echo keep $RANK; echo no; echo a,b; echo KEEP >&2; [ $MANYWORLDS_ATTEMPT = 1 ] || exit 3",
+                               "--nproc-per-node=2", "--tee=0:3,1:1", "--duplicate-stdout-filters=keep,a,,b",
+                               "--duplicate-stderr-filters=KEEP", "--max-restarts=1", f"--log-dir={folder}/filtered")
+        place = os.path.join(folder, "filtered", os.listdir(os.path.join(folder, "filtered"))[0])
+
+        def filtered(name):
+            with open(os.path.join(place, "attempt_1", name), encoding="ascii") as file:
+                return sorted(file.read().splitlines())
+        claim("L34 lines of all workers that contain a text go to one file of the attempt, too", code == 0 and
+              filtered("filtered_stdout.log") == ["[default0]:a,b", "[default0]:keep 0", "[default1]:a,b",
+                                                  "[default1]:keep 1"] and
+              filtered("filtered_stderr.log") == ["[default0]:KEEP"], (code, out, err))
         code, out, _ = shell("echo x$TORCHELASTIC_ERROR_FILE", "--log-dir=/dev/null", "--tee=3")
         claim("L35 without a folder the job runs, and the output is the console's", code == 0 and out == "x\n", out)
         code, out, err = shell("echo x", "--log-dir=/proc/nothing", "--tee=3")
         claim("L35 so it does where the folder cannot be made, and says so", code == 0 and out == "x\n" and
               "there are no log and error files" in err, out + err)
+
+
+def events():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "events")
+        code, _, err = shell("[ $RANK = 0 ] || exit 3; exec sleep 60", "--nproc-per-node=2", "--max-restarts=1", "--rdzv-id=job7",
+                             f"--event-log-handler=file:{path}")
+        with open(path, encoding="ascii") as file:
+            all_of_them = [json.loads(line) for line in file]
+        fields = {"run_id", "global_rank", "group_rank", "worker_id", "role", "hostname", "state", "total_run_time",
+                  "rdzv_backend", "raw_error", "metadata", "agent_restarts", "duration_ms"}
+        claim("L40 each event is a line of JSON with torch's fields and a time", code == 1 and all(
+            set(each["metadata"]) == fields and abs(each["timestamp"] / 1000 - time.time()) < 60 and
+            each["name"] == "torchelastic.worker.status." + each["metadata"]["state"] and
+            each["metadata"]["run_id"] == "job7" and isinstance(json.loads(each["metadata"]["metadata"]), dict)
+            for each in all_of_them), (code, err, all_of_them))
+        seen = sorted((each["source"], each["metadata"]["state"], each["metadata"]["global_rank"])
+                      for each in all_of_them if each["metadata"]["state"] not in ("RENDEZVOUS", "ASSIGN_WORKER_RANKS"))
+        claim("L40 of each start and end of each worker, and of the job", seen == [("AGENT", "FAILED", None)] + sorted(
+            [("WORKER", state, rank) for rank, end in ((0, "TERMINATED"), (1, "FAILED")) for state in (end, "START")] * 2),
+              seen)
+    code, _, err = shell("true", "--event-log-handler=console")
+    claim("L40 the console's go to the error output", code == 0 and '"state":"SUCCEEDED"' in err, err)
+    code, _, err = shell("true", "--event-log-handler=nothing")
+    claim("a sink that is not known is named: exit 2", code == 2 and err.count("\n") == 1 and '"nothing"' in err, err)
+    code, out, err = shell("echo x", "--event-log-handler=file:/proc/nothing/events")
+    claim("a file that cannot be made is told of, and ends no job", code == 0 and out == "x\n" and "nothing is recorded" in
+          err, err)
+
+
+def probe(port, host="127.0.0.1", method="GET"):
+    """What a probe is answered: the code and the text, or nothing where no process listens."""
+    try:
+        connection = http.client.HTTPConnection(host, port, timeout=5)
+        connection.request(method, "/")
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    except (ConnectionError, http.client.HTTPException):
+        return None, ""
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def health():
+    with tempfile.TemporaryDirectory() as folder:
+        up = os.path.join(folder, "up")
+        port = free_port()
+        claim("L42 before the job no process answers", probe(port)[0] is None)
+        process = start("--nproc-per-node=2", "--rdzv-id=probed", f"--health-endpoint={port}", "--shutdown-timeout=20",
+                        "--no-python", "sh", "-c", f"trap : TERM; echo > {up}.$RANK; while :; do sleep 0.05; done")
+        try:
+            claim("the job is up", until(lambda: all(os.path.exists(f"{up}.{rank}") for rank in (0, 1))))
+            claim("L42 while workers run the answer is 200, with how many there are",
+                  until(lambda: probe(port) == (200, "round 1: of 2 workers 2 run, 0 start, 0 succeeded; 0 restarts\n")),
+                  probe(port))
+            claim("L42 to HEAD, too, and not to POST", [probe(port, method=each)[0] for each in ("HEAD", "POST")] ==
+                  [200, 405])
+            with socket.create_connection(("127.0.0.1", port)) as silent:
+                silent.sendall(b"GET / HT")
+                claim("L42 a client that says half of a question holds up no other", probe(port)[0] == 200)
+            report = json.loads(subprocess.run([MWSTAT, str(process.pid), "--json"], stdout=subprocess.PIPE, check=False,
+                                               timeout=LIMIT).stdout)[0]["jobs"][0]
+            claim("mwstat shows the job", (report["run"], report["round"], report["nodes"], report["restarts"],
+                                           report["verdicts"]) == ("probed", 1, 1, 0, []) and
+                  [(w["rank"], w["state"], w["starts"]) for w in report["workers"]] == [(0, "runs", 1), (1, "runs", 1)] and
+                  all(not is_gone(w["pid"]) for w in report["workers"]), report)
+            text = subprocess.run([MWSTAT, str(process.pid)], stdout=subprocess.PIPE, check=False, timeout=LIMIT).stdout
+            claim("mwstat says it in words", b"job probed: round 1, node 0 of 1, 2 workers in all, 0 restarts" in text, text)
+            process.terminate()
+            claim("L42 while they are ended it is 503, with the reason",
+                  until(lambda: probe(port) == (503, "signal 15 has ended the job\n")), probe(port))
+            process.terminate()
+            finish(process)
+            claim("L42 and after the job no process answers", probe(port)[0] is None)
+        finally:
+            process.kill()
+            finish(process)
+    port = free_port()
+    process = start("--no-python", "sleep", "60", environment={**CLEAN, "TORCHELASTIC_HEALTH_CHECK_PORT": str(port)})
+    claim("L42 torchrun's variable names the port", until(lambda: probe(port)[0] == 200))
+    code, out, err = shell("echo x", f"--health-endpoint=127.0.0.1:{port}")
+    claim("a port that is taken is told of, and ends no job", code == 0 and out == "x\n" and
+          f"health endpoint 127.0.0.1:{port}: Address already in use" in err, (code, err))
+    process.terminate()
+    finish(process)
+    _, _, err = shell("true", "--health-endpoint=x:y")
+    claim("so is one that is none", 'health endpoint: "x:y" is no port' in err, err)
 
 
 def console():
@@ -451,7 +578,7 @@ def beside_torchrun():
     claim("L4 torchrun itself sets the same variables", names == ours, names ^ ours)
 
 
-for part in (environment, python, lives_and_deaths, one_worker_alone, signals, starters, descendants, files, console,
+for part in (environment, python, lives_and_deaths, one_worker_alone, signals, starters, descendants, files, events, health, console,
              error_files, programs, pytorch, beside_torchrun):
     part()
 claim_nothing_is_left()

@@ -266,6 +266,17 @@ TEST_CASE("the pauses go on growing however long each try to form took") {
   REQUIRE(sim.run_until([&] { return kept.is_ready(); }));
 }
 
+TEST_CASE("the pauses begin anew once a world was up for a second") {
+  node a;
+  back_off pause(access::core(a.rt));
+  for (int i = 0; i < 3; ++i) (void)pause.next();
+  pause.was_up_for(999ms);
+  CHECK(pause.next() >= 400ms);
+  // A member that is killed every few seconds is not waited for longer each time.
+  pause.was_up_for(1s);
+  CHECK(pause.next() <= 75ms);
+}
+
 TEST_CASE(
     "a runtime that stops ends keeps at every stage: forming, used, and between two "
     "tries") {

@@ -30,6 +30,17 @@ enum class restart_scope : std::uint8_t {
            ///< that comes for a lost one gets the ranks of that
 };
 
+/// On which CPUs a worker runs, of those that this process may use. Near which NUMA node
+/// that is follows from the worker's GPU; without GPUs the workers are spread over the
+/// nodes in order.
+enum class numa_binding : std::uint8_t {
+  none,          ///< on all
+  node,          ///< on those of its NUMA node
+  socket,        ///< on those of all NUMA nodes of its processor
+  exclusive,     ///< on cores of its NUMA node that no other worker has
+  core_complex,  ///< on cores of its NUMA node that share a cache
+};
+
 /// Where the output and the errors of a worker go.
 struct worker_streams {
   bool output_to_file = false;
@@ -94,11 +105,22 @@ struct launch_options {
   std::function<worker_streams(int rank, int local_rank)> streams = {};
   /// Returns what stands before each line that comes from a file to the console.
   std::function<std::string(int rank, int local_rank)> prefix = {};
+  /// Lines that come from a file to the console and contain one of these texts go also
+  /// into filtered_stdout.log, or filtered_stderr.log, of the attempt.
+  std::vector<std::string> output_filters = {};
+  std::vector<std::string> errors_filters = {};
+  /// What has been started by a worker that exited with 0 lives on.
+  bool keep_descendants = false;
+  /// On which CPUs each worker runs.
+  numa_binding binding = numa_binding::none;
+  /// The sinks of what is recorded of the job: see `job_sink`.
+  std::string event_sink = "null";
+  std::string metric_sink = "null";
+  /// Where probes are answered by HTTP whether the job is well: `PORT`, on loopback, or
+  /// `ADDRESS:PORT`. Empty: nowhere.
+  std::string health_endpoint = {};
   /// Takes a sentence on what the agent does, on the reactor.
   std::function<void(std::string_view line)> told = {};
-  /// Takes what a worker reports by `launch_context::event` and the like, as a JSON
-  /// object, on the reactor.
-  std::function<void(int rank, std::string_view json)> reported = {};
   /// Ends all workers when this process is killed. Lifetime: it outlives the runtime.
   process_guard* guard = nullptr;
 };

@@ -118,6 +118,11 @@ class supervised_process {
   /// hangs in the kernel, or belongs to another user.
   task<void> stop(grace patience = grace(std::chrono::seconds(30)));
 
+  /// Lets what descends from the program live on, and this process's guard forget it.
+  /// Returns false, and does nothing, unless the program has ended by itself and will not
+  /// be started again.
+  bool leave_descendants() noexcept;
+
   /// Sends a signal to the program, without its descendants. False: it does not run.
   bool signal(int number) noexcept;
   /// Returns its number; 0 if it does not run.

@@ -248,7 +248,7 @@ void option_table::add_torchruns() {
   ignored("--monitor-interval", "S", "taken and not needed: nothing is polled");
   ignored("--start-method", "NAME", "taken and not needed: programs are executed");
   text("--event-log-handler", l.event_log_handler, "NAME",
-       "null, console, or what is registered");
+       "where events go: null, console, file or file:PATH");
   text("--role", l.role, "NAME", "the role of this node's workers");
   flag("-m,--module", l.module, "run the program as a Python module", true);
   flag("--no-python", l.no_python, "execute the program, without Python", true);
@@ -351,6 +351,8 @@ void option_table::add_ours() {
       [&l](auto& n, auto& v) { l.ranks_filter = ranks_in(n, v); },
       "the console shows these ranks alone");
   text("--secret-file", l.secret_file, "FILE", "the run's secret", false);
+  text("--health-endpoint", l.health_endpoint, "[ADDRESS:]PORT",
+       "answers probes by HTTP; TORCHELASTIC_HEALTH_CHECK_PORT does the same", false);
   flag("--insecure", l.insecure, "the network is trusted");
   ours(
       "--agent-lost-after", "S",

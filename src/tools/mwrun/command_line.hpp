@@ -90,6 +90,7 @@ struct command_line {
   std::vector<int> ranks_filter;
   std::string secret_file;
   bool insecure = false;
+  std::string health_endpoint;
   mw::duration agent_lost_after = std::chrono::seconds(5);
   bool dry_run = false;
   /// The shell that is asked for; of `request::completion`.

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "launch/cpu_topology.hpp"
 #include "launch/worker_variables.hpp"
 
 namespace mwrun {
@@ -23,17 +24,20 @@ namespace fs = std::filesystem;
 /// What an option asks for and this program cannot do yet.
 void refuse_what_is_missing(const command_line& line) {
   const std::pair<const char*, bool> missing[] = {
-      {"--duplicate-stdout-filters", !line.duplicate_stdout_filters.empty()},
-      {"--duplicate-stderr-filters", !line.duplicate_stderr_filters.empty()},
-      {"--numa-binding", !line.numa_binding.empty()},
-      {"--event-log-handler", line.event_log_handler != "null"},
       {"--spares", line.spares > 0},
-      {"--keep-descendants", line.keep_descendants},
   };
   for (const auto& [what, is_asked_for] : missing) {
     if (is_asked_for)
       throw usage_error(fmt::format("{}: mwrun cannot do that yet", what));
   }
+}
+
+/// The command line has no other names.
+mw::numa_binding binding_of(const std::string& said) {
+  if (said == "node") return mw::numa_binding::node;
+  if (said == "socket") return mw::numa_binding::socket;
+  if (said == "exclusive") return mw::numa_binding::exclusive;
+  return said.empty() ? mw::numa_binding::none : mw::numa_binding::core_complex;
 }
 
 /// Returns the GPUs that workers can see.
@@ -92,6 +96,8 @@ void set_command(const command_line& line, mw::launch_options& job) {
 
 void set_logs(const command_line& line, mw::launch_options& job) {
   if (line.log_dir != "/dev/null") job.log_folder = line.log_dir;
+  job.output_filters = line.duplicate_stdout_filters;
+  job.errors_filters = line.duplicate_stderr_filters;
   job.streams = [line](int rank, int local_rank) {
     const unsigned tee = line.tee.of(local_rank);
     const unsigned files = tee | line.redirects.of(local_rank);
@@ -171,6 +177,13 @@ mw::launch_options job_of(const command_line& line, mw::launch_variables inherit
   if (!line.secret_file.empty())
     job.variables["MANYWORLDS_SECRET_FILE"] = std::filesystem::absolute(line.secret_file);
   job.virtual_local_rank = line.virtual_local_rank;
+  job.health_endpoint = line.health_endpoint;
+  const auto probed = job.inherited.find("TORCHELASTIC_HEALTH_CHECK_PORT");
+  if (job.health_endpoint.empty() && probed != job.inherited.end())
+    job.health_endpoint = probed->second;
+  job.event_sink = line.event_log_handler;
+  job.keep_descendants = line.keep_descendants;
+  job.binding = binding_of(line.numa_binding);
   return job;
 }
 
@@ -186,6 +199,7 @@ void print_plan(const mw::launch_options& job) {
   r.assign_ranks();
   const mw::round_node& self =
       r.nodes.at(static_cast<std::size_t>(job.meeting.node_rank));
+  const auto cpus = mw::detail::cpus_of_workers(job);
   nlohmann::json all = nlohmann::json::array();
   for (int i = 0; i < job.workers; ++i) {
     mw::detail::worker_place place;
@@ -199,6 +213,7 @@ void print_plan(const mw::launch_options& job) {
     for (const auto& [name, value] : mw::detail::variables_of_worker(job, r, self, place))
       variables[name] = value;
     all.push_back({{"command", command}, {"environment", variables}});
+    if (!cpus.empty()) all.back()["cpus"] = cpus.at(static_cast<std::size_t>(i));
   }
   // Arguments may be any bytes.
   fmt::print("{}\n", all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));

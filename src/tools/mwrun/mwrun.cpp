@@ -143,6 +143,12 @@ mw::launch_result run_here(mw::launch_options job, mw::runtime_options how,
   // What happens to the workers is told by the agent.
   how.log_from = mw::log_level::error;
   mw::runtime rt(how);
+  try {
+    // For mwstat. A job runs also where it cannot be asked.
+    rt.serve_dumps();
+  } catch (const std::system_error& e) {
+    messages.tell(fmt::format("mwstat cannot ask this process: {}", e.what()));
+  }
   mw::launch_agent agent(rt, std::move(job));
   return rt.run(run_job(agent, messages, std::move(numbers), std::move(waits)));
 }
