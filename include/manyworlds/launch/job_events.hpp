@@ -42,13 +42,13 @@ struct job_metric {
 /// Takes what is recorded of a job. Thread: one of the agent's own, so that it may block;
 /// the agent lives until all is taken. Errors: what is thrown is dropped with the event.
 ///
-///     class counter final : public mw::job_sink {
-///       void take(const mw::job_event& event) override { ++seen[event.name]; }
-///       void take(const mw::job_metric&) override {}
+///     class printer final : public mw::job_sink {
+///       void take(const mw::job_event& event) override {
+///       std::puts(line_of(event).c_str()); } void take(const mw::job_metric&) override
+///       {}
 ///     };
-///     mw::register_job_sink("counter", [](const mw::job_sink_place&) {
-///       return std::make_unique<counter>();
-///     });
+///
+/// `register_job_sink` gives it a name.
 ///
 /// Known from the start are `null`, `console` (events to the error output, metrics to the
 /// output; what that does not take within a second is dropped) and `file`.
@@ -76,6 +76,10 @@ using make_job_sink = std::function<std::unique_ptr<job_sink>(const job_sink_pla
 
 /// Adds a kind of sink under a name without colons, or replaces it, for all jobs of the
 /// process that are made afterwards. Thread: any.
+///
+///     mw::register_job_sink("mine", [](const mw::job_sink_place& place) {
+///       return make_my_sink(place.argument);
+///     });
 void register_job_sink(std::string name, make_job_sink make);
 
 }  // namespace manyworlds::inline v0

@@ -88,6 +88,7 @@ extern const std::int64_t members;
 
 void start_workers(int first_rank, int size);
 void stop_workers();
+std::unique_ptr<mw::job_sink> make_my_sink(const std::string& argument);
 std::unique_ptr<mw::rendezvous_backend> make_my_backend(mw::runtime& rt,
                                                         const std::string& endpoint);
 mw::task<void> first();
