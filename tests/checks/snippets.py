@@ -30,7 +30,7 @@ left_out = {
     "message_info world_view world_event world_status worker_status received_signal device_costs error_count "
     "world_history transfer_counters dispatch_counters time_histogram turn_times simulated_event store_failure "
     "store_request store_reply store_entry etcd_entry etcd_listing etcd_outcome etcd_change etcd_changes exit_reason process_end "
-    "output_line node_description round_node launch_result worker_failure",
+    "output_line node_description round_node launch_result worker_failure job_event job_metric job_sink_place",
     "exceptions, which are caught": "launch_error rendezvous_error world_error store_error device_error timed_out stopped unknown_world",
     "policies, of one function": "least_depth",
     "the ABI of DLPack": "tensor managed_tensor managed_tensor_versioned release",
