@@ -15,6 +15,7 @@
 #include <typeinfo>
 
 #include "io/descriptor.hpp"
+#include "launch/worker_result.hpp"
 #include "manyworlds/launch/launch_context.hpp"
 #include "observe/json_writer.hpp"
 
@@ -100,7 +101,7 @@ std::string json_of(std::string_view message, std::optional<int> code,
   return json.take();
 }
 
-bool write_error(const std::string& path, int flags, std::string_view text) {
+bool write_file(const std::string& path, int flags, std::string_view text) {
   const unique_descriptor file(
       ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | flags, 0644));
   if (!file) return false;
@@ -118,9 +119,9 @@ bool write_error(const std::string& path, int flags, std::string_view text) {
 bool replace_file(const std::string& path, std::string_view text) {
   struct stat is;
   if (::stat(path.c_str(), &is) == 0 && !S_ISREG(is.st_mode))
-    return write_error(path, O_NONBLOCK, text);
+    return write_file(path, O_NONBLOCK, text);
   const std::string beside = fmt::format("{}.{}", path, ::getpid());
-  if (write_error(beside, O_CREAT | O_TRUNC | O_NOFOLLOW, text) &&
+  if (write_file(beside, O_CREAT | O_TRUNC | O_NOFOLLOW, text) &&
       ::rename(beside.c_str(), path.c_str()) == 0)
     return true;
   ::unlink(beside.c_str());
@@ -137,6 +138,13 @@ bool launch_context::record_error(std::string_view message, std::optional<int> c
   } catch (...) {
     return false;  // no memory for the text
   }
+}
+
+bool launch_context::give_result(std::string_view result) const noexcept {
+  if (result.size() > longest_result) return false;
+  if (result_file.empty()) return true;
+  // It is memory of the launcher's, which no rename could replace.
+  return write_file(result_file, O_TRUNC, result);
 }
 
 bool launch_context::record_error(const std::exception_ptr& error,

@@ -23,6 +23,7 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/store/tcp_store.hpp"
 #include "observe/reporter.hpp"
 #include "world/runtime_core.hpp"
 
@@ -39,6 +40,8 @@ constexpr duration shortest_hang_timeout = std::chrono::seconds(1);
 /// How long the leader waits, beyond the grace, until the others have heard how the job
 /// ends.
 constexpr duration last_orders = std::chrono::seconds(2);
+/// How long results of other nodes are waited for: they stand in the store already.
+constexpr duration result_wait = std::chrono::seconds(10);
 
 launch_options checked_job(launch_options job) {
   const auto refuse = [](const std::string& why) {
@@ -63,6 +66,8 @@ launch_options checked_job(launch_options job) {
   job.meeting.run_id = job.run_id;
   return job;
 }
+
+std::string result_key(int rank) { return fmt::format("manyworlds/result/{}", rank); }
 
 const char* plural(std::size_t count) { return count == 1 ? "" : "s"; }
 
@@ -112,6 +117,8 @@ class launch_agent::core {
   [[nodiscard]] task<void> drain();
   [[nodiscard]] task<void> finish();
   [[nodiscard]] task<void> until_heard();
+  [[nodiscard]] task<void> share_results(const worker_group& of, std::string address);
+  [[nodiscard]] task<void> gather_results();
 
   void read(const notices& told);
   [[nodiscard]] task<void> lead();
@@ -431,6 +438,8 @@ task<void> launch_agent::core::drain() {
 
 task<void> launch_agent::core::finish() {
   co_await end_group(SIGTERM, group_end::failure);
+  if (orders_.verdict == job_verdict::success && job_.takes_results && group_)
+    co_await gather_results();
   report_.leaves = true;
   if (!leader_) {
     co_await meet_.post(notice());
@@ -443,6 +452,43 @@ task<void> launch_agent::core::finish() {
     co_await meet_.close();
   } catch (const rendezvous_error& e) {
     tell(e.what());
+  }
+}
+
+/// The results of several nodes go through the attempt's store, which lasts until all
+/// nodes leave.
+task<void> launch_agent::core::share_results(const worker_group& of,
+                                             std::string address) {
+  if (round_->nodes.size() == 1) co_return;
+  tcp_store_options how;
+  how.secret = job_.meeting.secret;
+  tcp_store shared(runtime_, std::move(address), how);
+  std::vector<store_entry> entries;
+  int rank = of.first_rank();
+  for (std::string& each : of.results())
+    entries.push_back({result_key(rank++), std::move(each)});
+  try {
+    co_await shared.multi_set(std::move(entries));
+  } catch (const store_error& e) {
+    tell(fmt::format("results are not told: {}", e.what()));
+  }
+}
+
+task<void> launch_agent::core::gather_results() {
+  if (round_->nodes.size() == 1) {
+    result_.results = group_->results();
+    co_return;
+  }
+  tcp_store_options how;
+  how.secret = job_.meeting.secret;
+  tcp_store shared(runtime_, orders_.store, how);
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < round_->size(); ++rank) keys.push_back(result_key(rank));
+  try {
+    result_.results = co_await shared.multi_get(keys, result_wait);
+  } catch (const store_error& e) {
+    result_.cause = fmt::format("results are lost: {}", e.what());
+    result_.is_success = false;
   }
 }
 
@@ -551,6 +597,8 @@ task<void> launch_agent::core::start_attempt(job_orders ordered, std::uint64_t n
   // A cancellation may drop it first: its tasks are unwound while it lives.
   const std::shared_ptr<worker_group> running = group_;
   co_await running->run();
+  if (job_.takes_results && running->is_done())
+    co_await share_results(*running, ordered.store);
   report_.has_ended = true;
   report_.is_done = running->is_done();
   to_post_.set();
@@ -628,6 +676,32 @@ launch_agent::launch_agent(runtime& rt, launch_options options)
 launch_agent::~launch_agent() = default;
 
 task<launch_result> launch_agent::run() { return core_->run(); }
+
+namespace {
+
+std::string text_of_failure(const launch_result& how) {
+  if (how.signal != 0)
+    return fmt::format("launch: the job was ended by signal {}", how.signal);
+  if (how.failures.empty()) return "launch: " + how.cause;
+  const worker_failure& first = how.failures.front();
+  return fmt::format("launch: {}: {}", text_of_end(first.rank, first.reason),
+                     first.traceback);
+}
+
+}  // namespace
+
+job_error::job_error(launch_result how)
+    : result_(std::make_shared<const launch_result>(std::move(how))),
+      text_(std::make_shared<const std::string>(text_of_failure(*result_))) {}
+
+task<std::vector<std::string>> launch(runtime& rt, launch_options options) {
+  options.takes_results = true;
+  launch_agent agent(rt, std::move(options));
+  launch_result end = co_await agent.run();
+  if (!end.is_success) throw job_error(std::move(end));
+  co_return std::move(end.results);
+}
+
 void launch_agent::end(int signal) { core_->end(signal); }
 pid_t launch_agent::pid_of(int rank) const noexcept { return core_->pid_of(rank); }
 

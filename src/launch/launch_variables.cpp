@@ -376,6 +376,7 @@ launch_context launch_context::from(const launch_variables& variables) {
   job.interface = from.text("MANYWORLDS_INTERFACE").value_or("");
   // torchrun sets it to nothing where it keeps no files.
   job.error_file = std::string(from.raw("TORCHELASTIC_ERROR_FILE").value_or(""));
+  job.result_file = std::string(from.raw("MANYWORLDS_RESULT_FILE").value_or(""));
   job.visible_devices = devices_of(from);
   job.agent = agent_of(from, job);
   // Loopback reaches all, and is not open to the network.

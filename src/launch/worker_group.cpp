@@ -218,6 +218,7 @@ process_options worker_group::describe(worker& w) {
   place.store_host = address.substr(0, colon);
   place.store_port = static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1)));
   place.error_file = w.files.record;
+  if (job_.takes_results) place.result_file = make_result(w);
   process_options how(job_.program);
   for (const std::string& each : job_.arguments)
     how.argument(with_local_rank(each, w.local_rank));
@@ -231,6 +232,15 @@ process_options worker_group::describe(worker& w) {
     how.cpus(output_.cpus.at(static_cast<std::size_t>(w.local_rank)));
   set_streams(w, how);
   return how;
+}
+
+std::string worker_group::make_result(worker& w) {
+  try {
+    return w.result.emplace().path();
+  } catch (const std::system_error& e) {
+    listener_.told(fmt::format("rank {} can give no result: {}", rank_of(w), e.what()));
+    return {};
+  }
 }
 
 void worker_group::set_streams(worker& w, process_options& how) {
@@ -388,6 +398,13 @@ void worker_group::deny(std::int32_t rank) {
 bool worker_group::is_done() const noexcept {
   return std::all_of(workers_.begin(), workers_.end(),
                      [](const auto& w) { return w->is_done; });
+}
+
+std::vector<std::string> worker_group::results() const {
+  std::vector<std::string> all;
+  for (const auto& each : workers_)
+    all.push_back(each->result ? each->result->read() : std::string());
+  return all;
 }
 
 pid_t worker_group::pid_of(int rank) const noexcept {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "launch/log_follower.hpp"
 #include "launch/restart_tally.hpp"
 #include "launch/run_folder.hpp"
+#include "launch/worker_result.hpp"
 #include "launch/worker_watch.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
@@ -91,6 +93,8 @@ class worker_group {
   [[nodiscard]] int world_size() const noexcept { return place_.nodes.size(); }
   /// Says whether all workers have exited with 0.
   [[nodiscard]] bool is_done() const noexcept;
+  /// Returns what the workers have given, in the order of their ranks.
+  [[nodiscard]] std::vector<std::string> results() const;
   /// Returns the process of a rank; 0 if none runs.
   [[nodiscard]] pid_t pid_of(int rank) const noexcept;
 
@@ -110,6 +114,7 @@ class worker_group {
     exit_reason last_end;
     event decided;
     worker_files files;
+    std::optional<worker_result> result;  ///< of this start
     std::unique_ptr<supervised_process> process;
     std::vector<std::shared_ptr<log_follower>> followers;
   };
@@ -126,6 +131,7 @@ class worker_group {
   [[nodiscard]] watched_start start_of(const worker& w, time_point failed) const;
   void give_up_on(int rank, const std::string& why);
   [[nodiscard]] process_options describe(worker& w);
+  [[nodiscard]] std::string make_result(worker& w);
   void set_streams(worker& w, process_options& how);
   void follow(worker& w, const std::string& path, int to);
   [[nodiscard]] std::shared_ptr<const line_filter> filter_of(int to);

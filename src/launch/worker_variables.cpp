@@ -54,6 +54,7 @@ launch_variables variables_of_worker(const launch_options& job, const round& r,
   put("MANYWORLDS_RUN_ID", r.run);
   put("MANYWORLDS_ATTEMPT", where.attempt);
   put("MANYWORLDS_INCARNATION", where.incarnation);
+  if (!where.result_file.empty()) put("MANYWORLDS_RESULT_FILE", where.result_file);
   return set;
 }
 

@@ -20,6 +20,7 @@ struct worker_place {
   std::string store_host;
   std::uint16_t store_port = 0;
   std::string error_file;
+  std::string result_file;  ///< empty if no result is taken
 };
 
 /// Returns the variables of torchrun 2.6.0 (elastic/agent/server/local_elastic_agent.py,

@@ -24,6 +24,8 @@ namespace {
 
 /// A replacement that is up within this time is told of in one line.
 constexpr duration told_together = std::chrono::seconds(1);
+/// A worker of this library has reported by then.
+constexpr duration until_hello = std::chrono::seconds(1);
 constexpr duration between_hang_looks_least = std::chrono::milliseconds(25);
 constexpr duration between_hang_looks_most = std::chrono::seconds(1);
 /// A turn of this process that comes later than this by a part of the limit was held up.
@@ -136,7 +138,7 @@ task<void> worker_watch::follow(supervised_process& process, watched_start start
   f.pid = process.pid();
   // One that has ended already is told of by its end.
   if (f.pid == 0) co_return;
-  f.last_output = home_.now();
+  f.began = f.last_output = home_.now();
   f.written = f.start.output_before;
   if (reports_) reports_->begin(f.start.rank, f.start.incarnation, f.pid);
   followed_.insert_or_assign(f.start.rank, f);
@@ -150,12 +152,16 @@ task<void> worker_watch::follow(supervised_process& process, watched_start start
 }
 
 void worker_watch::ended(int rank) {
+  const auto found = followed_.find(rank);
+  const duration ran =
+      found == followed_.end() ? duration::zero() : home_.now() - found->second.began;
   followed_.erase(rank);
   const worker_account* const account = reports_ ? reports_->of(rank) : nullptr;
   if (!account) return;
   // One that ends before its worlds are up again leaves those of the process before.
   lost& all = lost_[rank];
   all.has_come = all.has_come || account->has_come;
+  all.ran = std::max(all.ran, ran);
   for (const auto& [name, news] : account->worlds) {
     if (news.kind == world_event_kind::formed) all.worlds[name] = news.epoch;
   }
@@ -169,7 +175,8 @@ task<void> worker_watch::tell_replacement(followed now) {
       fmt::format("rank {} started again as pid {}, incarnation {}, after {}", rank,
                   now.pid, now.start.incarnation, duration_text(home_.now() - failed));
   const lost before = lost_[rank];
-  if (reports_ && !before.has_come && named_.insert(rank).second) {
+  const bool is_silent = !before.has_come && before.ran >= until_hello;
+  if (reports_ && is_silent && named_.insert(rank).second) {
     options_.told(
         fmt::format("rank {} reports nothing to its agent; PyTorch's groups cannot form "
                     "again in place: use --restart-scope group",

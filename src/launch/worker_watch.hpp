@@ -93,6 +93,7 @@ class worker_watch final : private worker_reports_listener {
     process_pulse pulse;
     std::uintmax_t written = 0;
     bool has_written = false;
+    time_point began{};
     time_point last_output{};
     bool is_convicted = false;
   };
@@ -100,6 +101,8 @@ class worker_watch final : private worker_reports_listener {
   /// those are up again.
   struct lost {
     bool has_come = false;
+    /// The longest that one ran.
+    duration ran{0};
     std::map<std::string, std::uint64_t, std::less<>> worlds;
   };
 

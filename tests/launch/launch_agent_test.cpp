@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "io/descriptor.hpp"
 #include "launch/error_record.hpp"
 #include "launch/log_follower.hpp"
+#include "launch/worker_result.hpp"
 #include "launch/worker_variables.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
@@ -230,6 +232,73 @@ TEST_CASE("a job is a task of one's own program, and ends with what happened") {
   CHECK(end.failures.front().rank == 1);
   CHECK(end.failures.front().code() == 1);
   CHECK(told.size() == 2);
+}
+
+TEST_CASE("a job that is launched gives what each of its workers has given") {
+  runtime rt;
+  launch_options job{.program = "/bin/sh"};
+  job.workers = 3;
+  job.arguments = {"-c",
+                   "[ $RANK = 1 ] || printf 'rank %d' $RANK > $MANYWORLDS_RESULT_FILE"};
+  CHECK(rt.run(launch(rt, job)) == std::vector<std::string>{"rank 0", "", "rank 2"});
+  // A worker that is started again gives its own result, and long ones are cut.
+  job.arguments = {"-c",
+                   "if [ $MANYWORLDS_INCARNATION = 1 ]; then "
+                   "echo bad > $MANYWORLDS_RESULT_FILE; exit 3; fi; "
+                   "head -c 100000 /dev/zero > $MANYWORLDS_RESULT_FILE"};
+  job.workers = 1;
+  job.scope = restart_scope::worker;
+  job.max_restarts = 1;
+  CHECK(rt.run(launch(rt, job)) ==
+        std::vector<std::string>{std::string(64 * 1024, '\0')});
+}
+
+TEST_CASE("nodes of one job get what the workers of all have given") {
+  std::string folder = std::filesystem::temp_directory_path() / "meeting_XXXXXX";
+  REQUIRE(::mkdtemp(folder.data()));
+  const auto run_node = [&folder]() {
+    runtime rt;
+    launch_options job{.program = "/bin/sh"};
+    job.workers = 2;
+    job.arguments = {"-c", "printf $RANK > $MANYWORLDS_RESULT_FILE"};
+    job.meeting.backend = "file";
+    job.meeting.endpoint = folder;
+    job.meeting.limits.min_nodes = job.meeting.limits.max_nodes = 2;
+    return rt.run(launch(rt, job));
+  };
+  auto other = std::async(std::launch::async, run_node);
+  const std::vector<std::string> here = run_node();
+  CHECK(here == std::vector<std::string>{"0", "1", "2", "3"});
+  CHECK(other.get() == here);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a job that is launched and fails says which worker was the first") {
+  runtime rt;
+  launch_options job{.program = "/bin/sh", .arguments = {"-c", "exit $RANK"}};
+  job.workers = 2;
+  try {
+    (void)rt.run(launch(rt, job));
+    FAIL("it has succeeded");
+  } catch (const job_error& e) {
+    CHECK(std::string(e.what()).find("rank 1 (pid ") != std::string::npos);
+    CHECK(e.result().failures.size() == 1);
+    CHECK(e.result().results.empty());
+  }
+}
+
+TEST_CASE("a process gives its result to the launcher that takes it, and to no other") {
+  launch_context alone;
+  CHECK(alone.give_result("x"));
+  CHECK(!alone.give_result(std::string(64 * 1024 + 1, 'x')));
+  const worker_result memory;
+  launch_context here;
+  here.result_file = memory.path();
+  CHECK(here.give_result("a longer one"));
+  CHECK(here.give_result("last"));
+  CHECK(memory.read() == "last");
+  here.result_file = "/none/result";
+  CHECK(!here.give_result("x"));
 }
 
 TEST_CASE("a job that is told to end before it runs starts nothing") {

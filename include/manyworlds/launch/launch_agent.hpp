@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -119,6 +120,8 @@ struct launch_options {
   /// Where probes are answered by HTTP whether the job is well: `PORT`, on loopback, or
   /// `ADDRESS:PORT`. Empty: nowhere.
   std::string health_endpoint = {};
+  /// Takes what workers give by `launch_context::give_result`.
+  bool takes_results = false;
   /// Takes a sentence on what the agent does, on the reactor.
   std::function<void(std::string_view line)> told = {};
   /// Ends all workers when this process is killed. Lifetime: it outlives the runtime.
@@ -137,6 +140,9 @@ struct launch_result {
   /// What has ended it, if no worker did: a sentence, such as that of a
   /// `rendezvous_error`.
   std::string cause = {};
+  /// What the workers have given, by their ranks; empty unless the job has succeeded and
+  /// `launch_options::takes_results`.
+  std::vector<std::string> results = {};
 };
 
 /// Starts workers on this node, watches them, and starts again what fails. Each node of a
@@ -186,5 +192,27 @@ class launch_agent {
   class core;
   std::unique_ptr<core> core_;
 };
+
+/// A job that `launch` ran has failed. Its text names the first cause.
+class MANYWORLDS_EXPORT job_error : public std::exception {
+ public:
+  explicit job_error(launch_result how);
+  [[nodiscard]] const char* what() const noexcept override { return text_->c_str(); }
+  [[nodiscard]] const launch_result& result() const noexcept { return *result_; }
+
+ private:
+  std::shared_ptr<const launch_result> result_;
+  std::shared_ptr<const std::string> text_;
+};
+
+/// Runs a job to its end, and returns what each worker has given, by its rank.
+///
+///     mw::launch_options job{.program = "./train", .workers = 4};
+///     const std::vector<std::string> losses = co_await mw::launch(rt, job);
+///
+/// The first worker that fails ends the others, unless restarts are left. Thread: the
+/// runtime's reactor. A cancellation kills the workers. Errors: job_error; those of
+/// `launch_agent`'s constructor.
+task<std::vector<std::string>> launch(runtime& rt, launch_options options);
 
 }  // namespace manyworlds::inline v0

@@ -109,6 +109,8 @@ struct launch_context {
   std::string interface;
   /// The file for the error of this process; empty if there is none.
   std::string error_file;
+  /// The file for the result of this process; empty if the launcher takes none.
+  std::string result_file;
   /// The entries of CUDA_VISIBLE_DEVICES; nothing if that is not set.
   std::optional<std::vector<std::string>> visible_devices;
   /// The connection to PMIx; null where it is not used.
@@ -186,6 +188,10 @@ struct launch_context {
                     std::string_view call_stack = {}) const noexcept;
   /// Does the same for an exception, with its type and those nested in it.
   bool record_error(const std::exception_ptr& error, int code = 1) const noexcept;
+  /// Gives the launcher this process's result, of at most 64 KiB: `launch` ends with it
+  /// if the process exits with 0. A later result replaces it. Returns false if it is too
+  /// long, or cannot be written. Without a launcher that takes it, it does nothing.
+  bool give_result(std::string_view result) const noexcept;
 };
 
 }  // namespace manyworlds::inline v0
