@@ -376,6 +376,13 @@ void agent_reporter::send_state(const worker_report& report) noexcept {
   }
 }
 
+void agent_reporter::ask_for_restart(std::string_view why) {
+  if (::getpid() != owner_) return;
+  const std::lock_guard lock(mutex_);
+  asks_ = restart_request{std::string(why)};
+  send_state(*asks_);
+}
+
 void agent_reporter::send_all_state() noexcept {
   const time_point now = steady_now();
   bool is_told = send(state_again());
@@ -386,6 +393,7 @@ void agent_reporter::send_all_state() noexcept {
     }
     for (const auto& [name, news] : worlds_) is_told = is_told && send(news);
     for (const auto& [about, news] : suspects_) is_told = is_told && send(news);
+    if (asks_) is_told = is_told && send(*asks_);
   } catch (const std::bad_alloc&) {
     is_told = false;
   }
@@ -423,6 +431,10 @@ job_deadline launch_context::expires(duration limit, std::string_view what) cons
 
 void launch_context::event(std::string_view name, const job_fields& fields) const {
   if (agent) agent->tell(reported_event{std::string(name), fields});
+}
+
+void launch_context::request_restart(std::string_view why) const {
+  if (agent) agent->ask_for_restart(why);
 }
 
 void launch_context::metric(std::string_view name, double value) const {

@@ -48,6 +48,8 @@ class agent_reporter : public std::enable_shared_from_this<agent_reporter> {
   void note_progress(std::uint64_t step) noexcept;
   [[nodiscard]] std::uint64_t begin_deadline(duration limit, std::string_view what);
   void end_deadline(std::uint64_t number) noexcept;
+  /// Asks for a start of all, again and again until the agent has taken it.
+  void ask_for_restart(std::string_view why);
   /// Sends one report, or drops it.
   void tell(const worker_report& report) noexcept;
 
@@ -102,6 +104,7 @@ class agent_reporter : public std::enable_shared_from_this<agent_reporter> {
   std::map<std::string, world_news, std::less<>> worlds_;
   std::map<world_member, world_news> suspects_;
   std::map<std::uint64_t, open_deadline> deadlines_;
+  std::optional<restart_request> asks_;
   std::uint64_t next_deadline_ = 1;
 
   kept_member_work<&agent_reporter::note_turn> turn_{*this};

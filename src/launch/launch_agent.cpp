@@ -572,8 +572,7 @@ void launch_agent::core::obey() {
 /// A failure that no replacement mends ends the attempt on all nodes.
 void launch_agent::core::end_because(const std::string& node, const worker_failure& f) {
   if (node != meet_.id() && !group_->is_told_to_stop()) {
-    tell(fmt::format("on {}, {}: all workers are ended", f.host,
-                     text_of_end(f.rank, f.reason)));
+    tell(fmt::format("on {}, {}: all workers are ended", f.host, text_of_failed(f)));
   }
   group_->stop(SIGTERM, group_end::failure);
 }

@@ -51,6 +51,11 @@ std::string text_of_end(int rank, const exit_reason& end) {
   }
 }
 
+std::string text_of_failed(const worker_failure& f) {
+  if (!f.reason.is_success()) return text_of_end(f.rank, f.reason);
+  return fmt::format("rank {} (pid {}): {}", f.rank, f.reason.pid, f.traceback);
+}
+
 worker_group::worker_group(runtime& rt, const launch_options& job, shared_output& output,
                            group_place place, listener to)
     : runtime_(rt),
@@ -325,12 +330,13 @@ watched_start worker_group::start_of(const worker& w, time_point failed) const {
   return start;
 }
 
-/// What has ended the process before is the cause.
+/// What has ended the process before is the cause, if one has ended.
 void worker_group::give_up_on(int rank, const std::string& why) {
   const worker* const w = find(rank);
   if (to_stop_.is_set() || !w) return;
-  listener_.told(fmt::format("rank {}: {}", rank, why));
-  note_failure(*w, w->last_end, why);
+  exit_reason end = w->last_end;
+  if (end.pid == 0) end.pid = w->process->pid();
+  note_failure(*w, end, why);
   stop(SIGTERM, group_end::failure);
 }
 
@@ -362,8 +368,9 @@ void worker_group::note_failure(const worker& w, const exit_reason& end,
   if (!why_not.empty())
     listener_.told(
         fmt::format("rank {}: the error file {} {}", f.rank, w.files.record, why_not));
-  listener_.told(text_of_end(f.rank, end));
-  output_.records->note_ending(text_of_end(f.rank, end));
+  const std::string how = text_of_failed(f);
+  listener_.told(how);
+  output_.records->note_ending(how);
   listener_.failed(f);
 }
 

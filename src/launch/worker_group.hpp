@@ -162,6 +162,8 @@ class worker_group {
 
 /// Returns how a rank's process has ended, for people.
 [[nodiscard]] std::string text_of_end(int rank, const exit_reason& end);
+/// Returns the same of a failure; of a process that lives, why it cannot go on.
+[[nodiscard]] std::string text_of_failed(const worker_failure& f);
 /// Returns this machine's name, for people.
 [[nodiscard]] std::string own_host_name();
 

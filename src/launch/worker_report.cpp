@@ -154,6 +154,13 @@ void read(wire_reader&, dump_written&) {}
 void put(wire_writer&, const state_again&) {}
 void read(wire_reader&, state_again&) {}
 
+void put(wire_writer& to, const restart_request& r) {
+  put_name(to, r.why, longest_report_value);
+}
+void read(wire_reader& from, restart_request& r) {
+  r.why = name_in(from, longest_report_value);
+}
+
 /// Makes the alternative of that number.
 template <std::size_t... Numbers>
 worker_report report_of_kind(std::size_t kind, std::index_sequence<Numbers...>) {

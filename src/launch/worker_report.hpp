@@ -88,6 +88,11 @@ struct reported_span {
   duration took{0};
 };
 
+/// The application cannot go on without a start of all.
+struct restart_request {
+  std::string why;
+};
+
 /// The runtime of the job ends, so that no beat follows.
 struct worker_rest {};
 
@@ -100,7 +105,7 @@ struct state_again {};
 using worker_report =
     std::variant<worker_hello, worker_beat, worker_progress, world_news, deadline_begun,
                  deadline_ended, reported_event, reported_metric, reported_span,
-                 worker_rest, dump_written, state_again>;
+                 worker_rest, dump_written, state_again, restart_request>;
 
 /// Returns the message. Long texts are cut, and fields beyond the limit left out; a
 /// message may still be too long.

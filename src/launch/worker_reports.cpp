@@ -247,6 +247,7 @@ void worker_reports::take(worker_account& of, const worker_report& report) {
       of.deadlines.erase(r.number);
     }
     void operator()(const reported_event&) const { tell(); }
+    void operator()(const restart_request&) const { tell(); }
     void operator()(const reported_metric&) const { tell(); }
     void operator()(const reported_span&) const { tell(); }
     void operator()(const worker_rest&) const noexcept {

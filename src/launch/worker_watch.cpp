@@ -244,6 +244,11 @@ void worker_watch::has_overrun(const worker_account& who, const std::string& wha
 }
 
 void worker_watch::was_reported(const worker_account& by, const worker_report& what) {
+  if (const auto* const asks = std::get_if<restart_request>(&what)) {
+    if (options_.unmended)
+      options_.unmended(by.rank, "it asks for a restart of all: " + asks->why);
+    return;
+  }
   if (options_.reported) options_.reported(by.rank, what);
 }
 

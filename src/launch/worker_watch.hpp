@@ -36,8 +36,8 @@ struct watch_options {
 
   /// Takes a line for people.
   std::function<void(const std::string& line)> told;
-  /// The worker was replaced, and that has not mended its worlds: what is next is a
-  /// restart of all.
+  /// The worker was replaced, and that has not mended its worlds, or the worker asks for
+  /// more: what is next is a restart of all.
   std::function<void(int rank, const std::string& why)> unmended;
   /// Takes an event, a metric or a span of a worker.
   std::function<void(int rank, const worker_report& what)> reported;

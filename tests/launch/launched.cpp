@@ -75,6 +75,10 @@ mw::task<void> take_part(mw::world& w, const mw::launch_context& job, const orde
   if (o.what == "throw" && is_meant)
     throw std::runtime_error("the model cannot be loaded");
   if (o.what == "reports") report(job);
+  if (o.what == "asks" && is_meant && job.attempt == 0) {
+    job.request_restart("its cache is gone");
+    co_await mw::sleep_for(60s);
+  }
   co_await add_up(w, job);
   if (o.what == "wait" || o.what == "stays-away") {
     std::printf("rank %d waits\n", w.rank());

@@ -171,6 +171,27 @@ TEST_CASE("what workers report goes to the sinks of the job") {
   CHECK(count("[worker]: all of it.duration.ms=") == 3);
 }
 
+TEST_CASE(
+    "L63: a worker that asks for a restart of all gets it, as long as one is left") {
+  launch_options options = three_that("asks");
+  for (const std::size_t most : {1, 0}) {
+    CAPTURE(most);
+    options.max_restarts = most;
+    told_job j(options);
+    node n;
+    launch_agent agent(n.rt, j.job);
+    const launch_result end = n.run(agent.run());
+    INFO(j.all());
+    CHECK(end.is_success == (most == 1));
+    CHECK(end.restarts == most);
+    CHECK(j.has("it asks for a restart of all: its cache is gone"));
+    if (most == 1) continue;
+    REQUIRE(end.failures.size() == 1);
+    CHECK(end.failures[0].rank == 1);
+    CHECK(end.failures[0].traceback == "it asks for a restart of all: its cache is gone");
+  }
+}
+
 TEST_CASE("a limit for hangs that no beat could keep is refused") {
   runtime rt;
   launch_options options{.program = "p"};

@@ -176,6 +176,10 @@ struct launch_context {
   /// Reports that something happened. Of the fields 32 are kept, and 1 KiB of each.
   /// Errors: std::bad_alloc.
   void event(std::string_view name, const job_fields& fields = {}) const;
+  /// Asks for a restart of all workers, which is counted: this application cannot go on
+  /// with the members that were replaced. The agent ends this process, too. `why` is
+  /// told, and is the root cause if no restart is left. Errors: std::bad_alloc.
+  void request_restart(std::string_view why) const;
   /// Reports a value. Errors: std::bad_alloc.
   void metric(std::string_view name, double value) const;
   /// Reports how long the object lived. Errors: std::bad_alloc.
