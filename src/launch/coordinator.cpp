@@ -261,6 +261,7 @@ task<void> coordinator::decide() {
       const bool is_ours = co_await publish(*next);
       if (!is_ours) co_return;
     }
+    refuse_surplus();
     tell_all();
     const time_point until = table_.deadline().value_or(time_point::max());
     co_await when_any(to_decide_.wait(), sleep_until(until));
@@ -280,6 +281,21 @@ task<bool> coordinator::close() {
   const bool is_ours = co_await insist(writing);
   if (is_ours) table_.close();
   co_return is_ours;
+}
+
+/// Nodes that wait for a place beside a round that stands and is full are spares.
+void coordinator::refuse_surplus() {
+  const std::optional<round>& last = table_.last();
+  const rendezvous_limits& limits = options_.limits;
+  const bool stands = last && table_.over().change == round_change::none;
+  if (!limits.spares || !stands || last->nodes.size() < limits.max_nodes) return;
+  std::size_t waiting = 0;
+  for (session* each : sessions_) {
+    if (each->is_spare_of(*last) && ++waiting > *limits.spares) {
+      each->refuse(fmt::format("run {} has {} nodes and {} spares", options_.run_id,
+                               last->nodes.size(), *limits.spares));
+    }
+  }
 }
 
 void coordinator::tell_all() noexcept {

@@ -35,6 +35,11 @@ class coordinator {
     [[nodiscard]] coordinator_words words();
     /// Is set when there are other words for the agent.
     [[nodiscard]] event& changed() noexcept { return changed_; }
+    [[nodiscard]] bool is_spare_of(const round& stands) const noexcept {
+      return is_known_ && said_.asks && !said_.has_left && !stands.find(said_.node.id);
+    }
+    /// The node is not taken, for this reason.
+    void refuse(std::string why) { refusal_ = std::move(why); }
     /// The agent's process has died: it is not waited for.
     void note_death() noexcept { has_died_ = true; }
 
@@ -76,6 +81,7 @@ class coordinator {
   task<void> decide();
   task<bool> publish(const round& decided);
   task<bool> close();
+  void refuse_surplus();
   void tell_all() noexcept;
   [[nodiscard]] std::string objection_to(const agent_words& said) const;
 

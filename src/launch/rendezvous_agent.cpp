@@ -325,7 +325,7 @@ task<bool> rendezvous::agent::news(time_point until) {
 task<round> rendezvous::agent::next() {
   MW_ASSERT(!said_.has_left, "a node that has left asks for no round");
   const std::uint64_t before = returned_;
-  const time_point until = later(runtime_.home().now(), options_.limits.join);
+  time_point until = later(runtime_.home().now(), options_.limits.join);
   // Asks no longer on every way out, also when it is cancelled.
   struct asking {
     explicit asking(agent& a) noexcept : self(a) {
@@ -339,7 +339,7 @@ task<round> rendezvous::agent::next() {
     }
     agent& self;
   } const until_it_ends(*this);
-  for (;;) {
+  for (bool waits_beside = false;;) {
     if (change_ == round_change::closed) {
       throw error(rendezvous_error_kind::closed,
                   "the run is closed: no further round forms");
@@ -349,11 +349,22 @@ task<round> rendezvous::agent::next() {
       co_return *round_;
     }
     const bool is_in_time = co_await news(until);
-    if (!is_in_time) break;
+    const bool was_spare = std::exchange(waits_beside, is_spare());
+    if (!is_in_time && !was_spare && !waits_beside) break;
+    // The limit counts from when the round that it waited beside is over.
+    if (was_spare || waits_beside)
+      until = later(runtime_.home().now(), options_.limits.join);
   }
   throw error(rendezvous_error_kind::timed_out,
               fmt::format("no round within {}: {}", duration_text(options_.limits.join),
                           what_is_missing()));
+}
+
+bool rendezvous::agent::is_spare() const {
+  if (alone_since_ || heard_.last_round.empty()) return false;
+  const round stands = round::from_json(heard_.last_round);
+  return heard_.change == round_change::none && !stands.find(id()) &&
+         stands.nodes.size() >= options_.limits.max_nodes;
 }
 
 std::string rendezvous::agent::what_is_missing() const {

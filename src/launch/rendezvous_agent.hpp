@@ -53,6 +53,8 @@ class rendezvous::agent {
   /// without a coordinator. Returns false at `until`. Errors: `no_coordinator`,
   /// `refused`.
   task<bool> news(time_point until);
+  /// Says whether this node waits beside a round that stands and has no room.
+  [[nodiscard]] bool is_spare() const;
   task<void> finish(time_point until);
   /// Says what a round waits for.
   [[nodiscard]] std::string what_is_missing() const;

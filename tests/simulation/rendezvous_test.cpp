@@ -580,6 +580,35 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a spare waits for as long as the round stands, and a surplus one is refused") {
+  meeting m(12, 2, 2);
+  m.options.limits.join = 10s;
+  m.options.limits.spares = 1;
+  m.add(4);
+  REQUIRE(m.all.run_until([&] { return m.stands(2); }, 20s));
+  m.all.run_for(60s);
+  std::size_t waiting = 0;
+  std::size_t refused = 0;
+  for (const node& each : m.nodes) {
+    if (!each.rounds.empty()) continue;
+    waiting += each.has_ended ? 0 : 1;
+    if (each.error && each.error->kind() == mw::rendezvous_error_kind::refused) {
+      ++refused;
+      CHECK(std::string(each.error->what()).find("2 nodes and 1 spares") !=
+            std::string::npos);
+    }
+  }
+  CHECK(waiting == 1);
+  CHECK(refused == 1);
+  for (node& each : m.nodes) {
+    if (each.rounds.empty()) continue;
+    m.kill(each);
+    break;
+  }
+  REQUIRE(m.all.run_until([&] { return m.election.written.size() == 2 && m.stands(2); },
+                          10s));
+}
+
 TEST_CASE("a node with other limits is refused by name, and disturbs no other") {
   meeting m(8, 2, 2);
   m.add(2);

@@ -27,7 +27,10 @@ namespace manyworlds::inline v0 {
 struct rendezvous_limits {
   std::size_t min_nodes = 1;
   std::size_t max_nodes = 1;
-  /// How long `next` waits for a round.
+  /// How many nodes may wait until they take the place of a lost one; a further one is
+  /// refused. Without it any number may.
+  std::optional<std::size_t> spares = std::nullopt;
+  /// How long `next` waits for a round. A spare waits for as long as a round stands.
   duration join = std::chrono::seconds(600);
   /// How long the first round waits for more nodes once there are `min_nodes`. Nothing is
   /// waited for once there are `max_nodes`.

@@ -83,7 +83,7 @@ struct command_line {
   std::optional<int> max_restarts_per_rank;
   std::optional<mw::duration> restart_window;
   std::optional<mw::duration> hang_timeout;
-  int spares = 0;
+  std::optional<int> spares;
   mw::duration exit_barrier_timeout = std::chrono::seconds(300);
   bool propagate_exit_code = false;
   bool keep_descendants = false;

@@ -21,17 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What an option asks for and this program cannot do yet.
-void refuse_what_is_missing(const command_line& line) {
-  const std::pair<const char*, bool> missing[] = {
-      {"--spares", line.spares > 0},
-  };
-  for (const auto& [what, is_asked_for] : missing) {
-    if (is_asked_for)
-      throw usage_error(fmt::format("{}: mwrun cannot do that yet", what));
-  }
-}
-
 /// The command line has no other names.
 mw::numa_binding binding_of(const std::string& said) {
   if (said == "node") return mw::numa_binding::node;
@@ -154,7 +143,6 @@ own_log_folder::~own_log_folder() {
 }
 
 mw::launch_options job_of(const command_line& line, mw::launch_variables inherited) {
-  refuse_what_is_missing(line);
   mw::launch_options job;
   job.inherited = std::move(inherited);
   set_command(line, job);

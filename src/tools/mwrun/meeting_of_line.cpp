@@ -160,6 +160,7 @@ mw::runtime_options meet(const command_line& line, mw::launch_options& job) {
   meeting.limits.min_nodes = static_cast<std::size_t>(line.min_nodes);
   meeting.limits.max_nodes = static_cast<std::size_t>(line.max_nodes);
   meeting.backend = line.standalone ? "standalone" : backend_of(line);
+  if (line.spares) meeting.limits.spares = static_cast<std::size_t>(*line.spares);
   read_limits(line, meeting.limits);
   const bool is_alone = line.standalone || line.max_nodes == 1;
   const bool meets_alone =
