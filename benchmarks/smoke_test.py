@@ -134,9 +134,9 @@ def a_launcher_is_told_beside_torchrun():
     if not os.access(os.path.join(os.path.dirname(sys.argv[1]), "../src/tools/mwrun"), os.X_OK):
         return
     _, rows = without_peers("launch.py", "--torchrun", "no-torchrun", "--rounds", "1", "--runs", "3", "--kills", "2",
-                            "--idle", "1", "--restarts", "20", "--only", "whole,sigterm,replacement,worlds,agent,restarts",
-                            packages=("install.sh --torch",))
-    assert [row["who"] for row in rows] == ["manyworlds"] * 6, rows
+                            "--idle", "1", "--restarts", "20", "--only",
+                            "whole,sigterm,far,grow,lost,replacement,worlds,agent,restarts", packages=("install.sh --torch",))
+    assert [row["who"] for row in rows] == ["manyworlds"] * 9, rows
     for row in rows[:-1]:
         check_positive(row, "p50_ms", "p99_ms")
     check_positive(rows[-1], "took_ms")

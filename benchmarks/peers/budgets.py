@@ -170,9 +170,13 @@ def of_launchers(folder):
 
     yield "2 x /bin/true under mwrun", at_most(60, of("2 x /bin/true", "p50_ms"), " ms")
     yield "the same, p99", at_most(100, of("2 x /bin/true", "p99_ms"), " ms")
-    peer = "a worker killed, to SIGTERM"
+    peer = "a worker killed, to SIGTERM at its local"
     yield "a worker's end to SIGTERM at its local peer", at_most(2, of(peer, "p50_ms"), " ms")
     yield "the same, p99", at_most(20, of(peer, "p99_ms"), " ms")
+    far = "a worker killed, to SIGTERM at another"
+    yield "a worker's end to SIGTERM at another node's", at_most(30, of(far, "p50_ms"), " ms")
+    yield "2 to 3 nodes, all running", at_most(500, of("a third node", "p50_ms"), " ms")
+    yield "agent killed to the new round's workers", at_most(500, of("an agent killed", "p50_ms"), " ms")
     yield "kill to the replacement's first instruction", at_most(20, of("a worker killed, to its repl", "p50_ms"), " ms")
     yield "kill to its worlds up again", at_most(150, of("a worker killed, to its three", "p50_ms"), " ms")
     yield "agent killed to its workers gone", at_most(1000, of("the agent killed", "p99_ms"), " ms")

@@ -7,13 +7,14 @@ import select
 import shlex
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import time
 
 from machine import Busy, machine, text_of
-from programs import LIMIT_S, Failed, run, version_in
+from programs import LIMIT_S, Failed, version_in
 from tables import OURS, number, ratio
 from turns import present_of, turns_of
 
@@ -102,6 +103,67 @@ class Job:
             raise Failed(f"the job did not end within {limit_s} s") from None
 
 
+class Nodes(Job):
+    """A job of several nodes on this machine, with a worker each."""
+
+    def __init__(self, launcher, options, words):
+        with socket.socket() as some:
+            some.bind(("127.0.0.1", 0))
+            port = some.getsockname()[1]
+        self.command = [*launcher.command, "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=job",
+                        "--nproc-per-node=1", *options, "--no-python", *words]
+        self.processes = []
+        self.rests = {}
+        self.pids = set()
+
+    def add(self, count=1):
+        """The moment before the last one starts."""
+        for _ in range(count):
+            at = now_ns()
+            self.processes.append(subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env={name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}))
+        return at
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            self.process, self.rest = process, b""
+            super().__exit__()
+
+    def line(self, limit_s=LIMIT_S):
+        end = time.monotonic() + limit_s
+        while True:
+            for one, rest in self.rests.items():
+                if b"\n" in rest:
+                    line, _, self.rests[one] = rest.partition(b"\n")
+                    what, which, pid, stamp = line.decode().split()
+                    self.pids.add(int(pid))
+                    return what, which, int(pid), int(stamp)
+            pipes = [one.stdout for one in self.processes if self.rests.get(one.stdout) != b"\0"]
+            ready = select.select(pipes, [], [], max(0, end - time.monotonic()))[0]
+            if not ready:
+                raise Failed("a worker did not tell what it was to tell")
+            for one in ready:
+                some = os.read(one.fileno(), 65536)
+                # The mark of a pipe that has ended.
+                self.rests[one] = self.rests.get(one, b"") + some if some else b"\0"
+
+    def await_ranks(self, size, limit_s=LIMIT_S):
+        """The last line of a start of each rank, once so many have started anew."""
+        found = {}
+        while len(found) < size:
+            said, which, pid, stamp = self.line(limit_s)
+            if said == "start":
+                found[which] = (pid, stamp)
+        return found
+
+    def node_of(self, pid):
+        with open(f"/proc/{pid}/stat") as stat:
+            parent = int(stat.read().rpartition(")")[2].split()[1])
+        return next(one for one in self.processes if one.pid == parent)
+
+
 def kill(pid):
     """The moment before it."""
     at = now_ns()
@@ -129,6 +191,64 @@ def exit_to_sigterm(launcher, options):
             took.append((job.await_lines("term", 1)["0"][1] - at) / 1e6)
             job.wait()
     return summary("a worker killed, to SIGTERM at its local peer", took)
+
+
+def sigterm_at_another_node(launcher, options):
+    took = []
+    what = "a worker killed, to SIGTERM at another node's worker"
+    for _ in range(options.kills if launcher.ours else 1):
+        with Nodes(launcher, ["--nnodes=2"], [launcher.program("mwbench-launched"), "obey"]) as job:
+            job.add(2)
+            workers = job.await_ranks(2)
+            time.sleep(0.1)
+            at = kill(workers["1"][0])
+            try:
+                while True:
+                    said, which, _, stamp = job.line(2 * NEVER_S)
+                    if (said, which) == ("term", "0"):
+                        break
+            except Failed:
+                return {what: {"never": f"not within {2 * NEVER_S} s"}}
+            took.append((stamp - at) / 1e6)
+    return summary(what, took)
+
+
+def another_node(launcher, options):
+    took = []
+    what = "a third node comes to two, to all workers running"
+    for _ in range(options.kills // 2 if launcher.ours else 1):
+        with Nodes(launcher, ["--nnodes=1:3", "--rdzv-conf=last_call_timeout=1"],
+                   [launcher.program("mwbench-launched"), "obey"]) as job:
+            job.add(2)
+            job.await_ranks(2)
+            time.sleep(0.3)
+            at = job.add()
+            try:
+                took.append((max(stamp for _, stamp in job.await_ranks(3, 4 * NEVER_S).values()) - at) / 1e6)
+            except Failed:
+                return {what: {"never": f"not within {4 * NEVER_S} s"}}
+    return summary(what, took)
+
+
+def node_lost(launcher, options):
+    took = []
+    what = "an agent killed, to the other nodes' workers running"
+    for _ in range(options.kills // 2 if launcher.ours else 1):
+        with Nodes(launcher, ["--nnodes=2:3", "--max-restarts=1", "--rdzv-conf=last_call_timeout=20"],
+                   [launcher.program("mwbench-launched"), "obey"]) as job:
+            job.add(3)
+            workers = job.await_ranks(3)
+            time.sleep(0.2)
+            # The first node serves the stores: its end would be another case.
+            lost = next(one for one in reversed(job.processes) if one is not job.processes[0])
+            if job.node_of(workers["0"][0]) is lost:
+                lost = next(one for one in job.processes[1:] if one is not lost)
+            at = kill(lost.pid)
+            try:
+                took.append((max(stamp for _, stamp in job.await_ranks(2, 4 * NEVER_S).values()) - at) / 1e6)
+            except Failed:
+                return {what: {"never": f"not within {4 * NEVER_S} s"}}
+    return summary(what, took)
 
 
 def replacement(launcher, options):
@@ -305,7 +425,8 @@ def gather(name, ask, present, rounds, note):
     return rows
 
 
-QUESTIONS = {"whole": whole_run, "sigterm": exit_to_sigterm, "replacement": replacement, "worlds": worlds_again,
+QUESTIONS = {"whole": whole_run, "sigterm": exit_to_sigterm, "far": sigterm_at_another_node, "grow": another_node,
+             "lost": node_lost, "replacement": replacement, "worlds": worlds_again,
              "agent": agent_killed, "grace": grace, "idle": idle, "restarts": restarts}
 
 
@@ -377,7 +498,7 @@ def main():
     for name in options.only.split(","):
         asked = [one for one in present if one.ours] if name == "worlds" else present
         # Of what torchrun takes half a minute for, or longer, once is enough.
-        rounds = 1 if name in ("grace", "restarts", "idle") else options.rounds
+        rounds = 1 if name in ("grace", "restarts", "idle", "far", "grow", "lost") else options.rounds
         rows += gather(name, lambda one, ask=QUESTIONS[name]: ask(one, options), asked, rounds, note)
     about |= busy.fields()
     print(text_of(about))
