@@ -150,7 +150,7 @@ class Nodes(Job):
                 self.rests[one] = self.rests.get(one, b"") + some if some else b"\0"
 
     def await_ranks(self, size, limit_s=LIMIT_S):
-        """The last line of a start of each rank, once so many have started anew."""
+        """The last line of a start of each rank, once that many have started anew."""
         found = {}
         while len(found) < size:
             said, which, pid, stamp = self.line(limit_s)
