@@ -335,7 +335,11 @@ void worker_group::give_up_on(int rank, const std::string& why) {
   const worker* const w = find(rank);
   if (to_stop_.is_set() || !w) return;
   exit_reason end = w->last_end;
-  if (end.pid == 0) end.pid = w->process->pid();
+  if (end.pid != 0) {
+    listener_.told(fmt::format("rank {}: {}", rank, why));
+  } else {
+    end.pid = w->process->pid();
+  }
   note_failure(*w, end, why);
   stop(SIGTERM, group_end::failure);
 }
