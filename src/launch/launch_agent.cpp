@@ -296,6 +296,8 @@ task<std::optional<round>> launch_agent::core::next_round() {
     co_await end_group(SIGKILL, group_end::other);
     group_.reset();
     report_ = {};
+    // The attempt that it was in may be ordered again, in another place.
+    ordered_ = 0;
   }
   co_return std::move(std::get<0>(first));
 }
@@ -353,6 +355,8 @@ task<void> launch_agent::core::until_over() {
 
 /// A lost node counts as a restart: a node that fails again and again ends the job.
 void launch_agent::core::note_departure(bool is_lost) {
+  // It is lost itself: the others have counted that, and go on without it.
+  if (meet_.is_left_out()) return;
   if (is_lost) {
     report_.before = round_end::lost;
     if (!tally_.has_left(runtime_.home().now()))

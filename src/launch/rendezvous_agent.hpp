@@ -34,6 +34,7 @@ class rendezvous::agent {
   task<void> close();
 
   [[nodiscard]] const std::string& id() const noexcept { return said_.node.id; }
+  [[nodiscard]] bool is_left_out() const noexcept { return is_left_out_; }
   [[nodiscard]] bool is_coordinator() const noexcept { return coordinates_; }
 
  private:

@@ -112,6 +112,14 @@ class simulated_job {
     }
     return alive.empty() ? nullptr : alive[number % alive.size()];
   }
+  /// Returns the node that holds a rank, and was never away.
+  [[nodiscard]] node_agent& holder_of(int rank) const {
+    const auto found = std::find_if(living.begin(), living.end(), [&](const holder* h) {
+      return h->rank == rank && !h->node->was_away;
+    });
+    REQUIRE(found != living.end());
+    return *(*found)->node;
+  }
   [[nodiscard]] bool has_ended() const {
     return std::none_of(nodes.begin(), nodes.end(),
                         [](const node_agent& n) { return n.is_alive(); });
@@ -267,11 +275,13 @@ void check(simulated_job& job) {
   CHECK(job.wrong.empty());
   CHECK(job.living.empty());
   std::size_t drained = 0;
+  std::size_t came_back = 0;
   int last = 0;
   for (const auto& [place, incarnation] : job.highest) last = std::max(last, place.first);
   for (const node_agent& n : job.nodes) {
     CHECK(n.error.empty());
     drained += n.was_told_to_end ? 1 : 0;
+    came_back += n.was_away ? 1 : 0;
     if (!n.end) continue;
     CHECK(n.end->restarts <= job.options.max_restarts);
     // A spare that is not needed any longer has succeeded, too.
@@ -292,7 +302,7 @@ void check(simulated_job& job) {
   // Each restart was counted: a node that drains, or comes, is none (rule L-b).
   const std::size_t in_first =
       std::min(job.first_nodes, job.options.meeting.limits.max_nodes);
-  const std::size_t free = drained + job.nodes.size() - in_first;
+  const std::size_t free = drained + came_back + job.nodes.size() - in_first;
   CHECK(job.restarts_seen() <= job.options.max_restarts + free);
 }
 
@@ -361,6 +371,50 @@ TEST_CASE(
   }
   REQUIRE_MESSAGE(job.all.run_until([&] { return job.has_ended(); }, 60s), job.story());
   CHECK(job.restarts_seen() == 2);
+  check(job);
+}
+
+TEST_CASE(
+    "L64: a node that was taken for lost gets the ranks of the one that came for it") {
+  simulated_job job(7, 2, 2, mw::restart_scope::worker, 5);
+  job.does.takes = 40s;
+  job.add(3);
+  REQUIRE(job.all.run_until([&] { return job.living.size() == 2; }, 20s));
+  node_agent& away = job.holder_of(1);
+  away.was_away = true;
+  job.all.sim.stop(away.process->process());
+  REQUIRE(job.all.run_until([&] { return job.living.size() == 3; }, 20s));
+  job.all.sim.resume(away.process->process());
+  REQUIRE(job.all.run_until([&] { return job.living.size() == 2; }, 20s));
+  node_agent& spare = job.holder_of(1);
+  REQUIRE(&spare != &away);
+  job.all.kill(*spare.process);
+  REQUIRE_MESSAGE(job.all.run_until([&] { return job.has_ended(); }, 120s), job.story());
+  CHECK(away.end->is_success);
+  check(job);
+}
+
+TEST_CASE("L-d: a node that was taken for lost does not close the run of the others") {
+  simulated_job job(8, 1, 3, mw::restart_scope::group, 0);
+  job.does.takes = 20s;
+  job.add(3);
+  REQUIRE(job.all.run_until([&] { return job.living.size() == 3; }, 20s));
+  node_agent& stays = job.holder_of(0);
+  node_agent& drains = job.holder_of(1);
+  node_agent& away = job.holder_of(2);
+  away.was_away = true;
+  job.all.sim.stop(away.process->process());
+  drains.was_told_to_end = true;
+  drains.agent->end(SIGTERM);
+  const auto is_alone = [&] {
+    return std::any_of(job.living.begin(), job.living.end(),
+                       [](const holder* h) { return h->size == 1; });
+  };
+  REQUIRE_MESSAGE(job.all.run_until(is_alone, 20s), job.story());
+  job.all.sim.resume(away.process->process());
+  REQUIRE_MESSAGE(job.all.run_until([&] { return job.has_ended(); }, 60s), job.story());
+  INFO(job.story());
+  CHECK(stays.end->is_success);
   check(job);
 }
 
