@@ -31,7 +31,8 @@ bool job_leader::are_all(const reports_t& reports, bool node_report::*what) cons
 
 bool job_leader::hear(const reports_t& reports, time_point now) {
   const job_orders before = orders_;
-  for (const auto& [node, said] : reports) tally_.note(said.restarts, now);
+  for (const auto& [node, said] : reports)
+    tally_.note(said.restarts, said.recent_restarts, now);
   const bool are_all_here =
       std::all_of(round_.nodes.begin(), round_.nodes.end(), [&](const round_node& node) {
         return !is_ours(node) || reports.contains(node.id);
@@ -49,6 +50,7 @@ bool job_leader::hear(const reports_t& reports, time_point now) {
     return said.attempt == 0 || said.attempt >= orders_.attempt || said.has_ended;
   });
   orders_.restarts = tally_.total();
+  orders_.recent_restarts = tally_.recent(now);
   return orders_ != before;
 }
 

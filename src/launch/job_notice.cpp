@@ -80,7 +80,8 @@ std::map<std::int32_t, incarnation_t> get_incarnations(wire_reader& in) {
 }
 
 void put_orders(wire_writer& out, const job_orders& o) {
-  out.put(o.attempt).put(shortened(o.store)).put(o.restarts).put(o.verdict);
+  out.put(o.attempt).put(shortened(o.store)).put(o.restarts);
+  out.put(o.recent_restarts).put(o.verdict);
   put_incarnations(out, o.granted);
   out.put(static_cast<std::uint32_t>(o.denied.size()));
   for (const std::int32_t rank : o.denied) out.put(rank);
@@ -93,6 +94,7 @@ job_orders get_orders(wire_reader& in) {
   o.attempt = in.get<std::uint64_t>();
   o.store = in.get_text(longest_told_text);
   o.restarts = in.get<std::uint64_t>();
+  o.recent_restarts = in.get<std::uint64_t>();
   o.verdict = in.get_enum(job_verdict::failure);
   o.granted = get_incarnations(in);
   const auto denied = in.get<std::uint32_t>();
@@ -111,7 +113,7 @@ std::string job_notice::encode() const {
   const node_report& r = report;
   wire_writer out;
   out.put(r.attempt).put(r.first_rank).put(r.world_size).put(std::string_view(r.leader));
-  out.put(r.restarts).put(r.before);
+  out.put(r.restarts).put(r.recent_restarts).put(r.before);
   out.put(std::uint8_t{r.has_ended}).put(std::uint8_t{r.is_done});
   out.put(std::uint8_t{r.drains}).put(std::uint8_t{r.leaves});
   put_failures(out, r.failures);
@@ -133,6 +135,7 @@ job_notice job_notice::decode(std::string_view text) {
   r.world_size = in.get<std::int32_t>();
   r.leader = in.get_text(longest_told_text);
   r.restarts = in.get<std::uint64_t>();
+  r.recent_restarts = in.get<std::uint64_t>();
   r.before = in.get_enum(round_end::left);
   r.has_ended = flag_of(in);
   r.is_done = flag_of(in);

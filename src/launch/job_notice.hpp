@@ -34,8 +34,9 @@ struct node_report {
   std::int32_t world_size = 0;
   /// The node that serves the store of that attempt.
   std::string leader;
-  /// The restarts that it has heard of.
+  /// The restarts that it has heard of, and those that count still.
   std::uint64_t restarts = 0;
+  std::uint64_t recent_restarts = 0;
   round_end before = round_end::none;
   /// No worker of the attempt lives here.
   bool has_ended = false;
@@ -61,6 +62,7 @@ struct job_orders {
   /// Its store, for all nodes. Empty: workers of the attempts before are to end first.
   std::string store;
   std::uint64_t restarts = 0;
+  std::uint64_t recent_restarts = 0;
   job_verdict verdict = job_verdict::none;
   /// Incarnations that may start; of other ranks the first one.
   std::map<std::int32_t, incarnation_t> granted;

@@ -321,7 +321,6 @@ void launch_agent::core::begin_round(round next) {
   }
   reports_.clear();
   orders_ = {};
-  report_.restarts = tally_.total();
   report_.drains = report_.leaves = is_node_awaited_ = false;
   to_post_.set();
   records_.note_round(*round_, *round_->find(meet_.id()), job_.meeting.backend,
@@ -412,6 +411,8 @@ task<void> launch_agent::core::keep_posting() {
 std::string launch_agent::core::notice() const {
   job_notice n;
   n.report = report_;
+  n.report.restarts = tally_.total();
+  n.report.recent_restarts = tally_.recent(runtime_.home().now());
   if (leader_) n.orders = leader_->orders();
   return n.encode();
 }
@@ -548,8 +549,7 @@ task<void> launch_agent::core::open_store() {
 }
 
 void launch_agent::core::obey() {
-  tally_.note(orders_.restarts, runtime_.home().now());
-  report_.restarts = tally_.total();
+  tally_.note(orders_.restarts, orders_.recent_restarts, runtime_.home().now());
   records_.note_restarts(static_cast<std::size_t>(tally_.total()));
   if (orders_.verdict != job_verdict::none) return;
   if (group_ && orders_.attempt > group_->attempt())

@@ -1,6 +1,7 @@
 // Restart tally: how many restarts there were, and whether there may be another one.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -19,26 +20,45 @@ class restart_tally {
   /// Counts another restart, if there may be one.
   [[nodiscard]] bool take(time_point now) {
     if (!has_left(now)) return false;
-    recent_.push_back(now);
     ++total_;
+    add(1, now);
     return true;
   }
-  [[nodiscard]] bool has_left(time_point now) {
-    const auto is_old = [&](time_point t) { return window_ && now - t >= *window_; };
-    while (!recent_.empty() && is_old(recent_.front())) recent_.pop_front();
-    return recent_.size() < most_;
-  }
-  /// Another node has counted up to `total`.
-  void note(std::uint64_t total, time_point now) {
-    for (; total_ < total; ++total_) recent_.push_back(now);
+  [[nodiscard]] bool has_left(time_point now) const { return recent(now) < most_; }
+  /// Another node has counted up to `total`, so many of them within the time: a node that
+  /// comes late hears of old ones, too.
+  void note(std::uint64_t total, std::uint64_t recent, time_point now) {
+    if (total <= total_) return;
+    const std::uint64_t unknown = total - total_;
+    total_ = total;
+    add(std::min({unknown, recent, std::uint64_t{most_}}), now);
   }
   [[nodiscard]] std::uint64_t total() const noexcept { return total_; }
-  [[nodiscard]] std::size_t most() const noexcept { return most_; }
+  /// Returns how many count still; those beyond the limit are left out.
+  [[nodiscard]] std::uint64_t recent(time_point now) const {
+    std::uint64_t count = 0;
+    for (const batch& each : batches_) {
+      if (!window_ || now - each.at < *window_) count += each.count;
+    }
+    return std::min(count, std::uint64_t{most_});
+  }
 
  private:
+  struct batch {
+    time_point at;
+    std::uint64_t count;
+  };
+
+  void add(std::uint64_t count, time_point now) {
+    if (count == 0) return;
+    batches_.push_back({now, count});
+    // Those before the last `most_` decide nothing.
+    if (batches_.size() > most_) batches_.pop_front();
+  }
+
   std::size_t most_;
   std::optional<duration> window_;
-  std::deque<time_point> recent_;
+  std::deque<batch> batches_;
   std::uint64_t total_ = 0;
 };
 

@@ -223,6 +223,30 @@ TEST_CASE("a program that cannot start is not started again") {
   CHECK(job.orders().verdict == job_verdict::failure);
 }
 
+TEST_CASE(
+    "L60: what a node hears of restarts that are old does not count, and the total "
+    "does") {
+  const time_point start{};
+  restart_tally here(2, 10s);
+  here.note(7, 1, start);
+  CHECK(here.total() == 7);
+  CHECK(here.recent(start) == 1);
+  CHECK(here.take(start + 1s));
+  CHECK(!here.take(start + 2s));
+  here.note(8, 2, start + 2s);
+  CHECK(here.recent(start + 10s) == 1);
+  CHECK(here.take(start + 10s));
+  CHECK(here.total() == 9);
+}
+
+TEST_CASE("a node that tells of more restarts than there can be costs nothing") {
+  restart_tally here(1000, std::nullopt);
+  const std::uint64_t most = ~std::uint64_t{0};
+  here.note(most, most, time_point{});
+  CHECK(here.total() == most);
+  CHECK(!here.has_left(time_point{} + 1s));
+}
+
 TEST_CASE("a notice comes back as it was, and what is none is refused") {
   job_notice sent;
   sent.report.attempt = 3;

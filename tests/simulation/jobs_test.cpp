@@ -418,6 +418,28 @@ TEST_CASE("L-d: a node that was taken for lost does not close the run of the oth
   check(job);
 }
 
+TEST_CASE(
+    "L60: a node that comes late counts no restarts that are older than the window") {
+  simulated_job job(10, 2, 4, mw::restart_scope::group, 1);
+  job.options.restart_window = 5s;
+  job.does.takes = 40s;
+  job.does.fails = {1};
+  job.add(3);
+  REQUIRE_MESSAGE(job.all.run_until([&] { return job.stands(3, 1); }, 30s), job.story());
+  const mw::time_point later = job.all.sim.now() + 6s;
+  REQUIRE(job.all.run_until([&] { return job.all.sim.now() > later; }, 7s));
+  job.add();
+  REQUIRE_MESSAGE(job.all.run_until([&] { return job.living.size() == 4; }, 30s),
+                  job.story());
+  job.all.kill(*job.holder_of(1).process);
+  REQUIRE_MESSAGE(job.all.run_until([&] { return job.has_ended(); }, 120s), job.story());
+  INFO(job.story());
+  for (const node_agent& n : job.nodes) {
+    if (n.end) CHECK(n.end->is_success);
+  }
+  CHECK(job.wrong.empty());
+}
+
 TEST_CASE("L71: kills, pauses, cuts and signals at any step leave no law broken") {
   for (std::uint64_t seed = 1; seed <= seed_count(400) / 4 + 1; ++seed) {
     CAPTURE(seed);
