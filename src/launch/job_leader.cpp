@@ -57,16 +57,21 @@ bool job_leader::hear(const reports_t& reports, time_point now) {
 /// Decides on the first attempt of the round.
 void job_leader::begin(const reports_t& reports, time_point now) {
   std::uint64_t last = 0;
+  bool is_one_lost = false;
   bool has_failed = false;
   for (const auto& [node, said] : reports) {
     last = std::max(last, said.attempt);
-    has_failed |= said.before == round_end::lost || !said.failures.empty();
+    is_one_lost |= said.before == round_end::lost;
+    has_failed |= !said.failures.empty();
   }
   const bool goes_on = can_go_on(reports);
-  if (has_failed && !tally_.take(now)) {
+  // A restart that was ordered, and has begun nowhere, was counted then.
+  const bool is_counted = before_.attempt > last;
+  const bool is_restart = is_one_lost || (has_failed && !is_counted);
+  if (is_restart && !tally_.take(now)) {
     orders_.attempt = last;
     gather_failures(reports);
-    give_up("a node was lost, and no restarts are left");
+    give_up(is_one_lost ? "a node was lost, and no restarts are left" : "");
     return;
   }
   if (goes_on) {
@@ -77,24 +82,25 @@ void job_leader::begin(const reports_t& reports, time_point now) {
   }
 }
 
-/// The attempt before this round goes on if its store is here and all ranks stay.
+/// The attempt before this round goes on if its store is here, all ranks stay, and no
+/// node ends its workers.
 bool job_leader::can_go_on(const reports_t& reports) const {
-  if (scope_ != restart_scope::worker || !before_ || before_->store.empty()) return false;
+  if (scope_ != restart_scope::worker || before_.store.empty()) return false;
   const int size = round_.size();
   return std::all_of(
       round_.nodes.begin(), round_.nodes.end(), [&](const round_node& node) {
         if (!is_ours(node)) return false;
         const node_report& said = reports.at(node.id);
         // A node that has no workers takes those of one that was lost.
-        if (said.attempt != before_->attempt) return node.id != self_;
-        return (!said.has_ended || said.is_done) && said.failures.empty() &&
-               said.first_rank == node.first_rank && said.world_size == size &&
-               said.leader == self_;
+        if (said.attempt != before_.attempt) return node.id != self_;
+        return (said.is_done || !(said.has_ended || said.is_ending)) &&
+               said.failures.empty() && said.first_rank == node.first_rank &&
+               said.world_size == size && said.leader == self_;
       });
 }
 
 void job_leader::go_on(const reports_t& reports) {
-  orders_ = *before_;
+  orders_ = before_;
   for (const round_node& node : round_.nodes) {
     if (reports.at(node.id).attempt == orders_.attempt) continue;
     for (int rank = node.first_rank; rank < node.first_rank + node.slots; ++rank) {

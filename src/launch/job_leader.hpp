@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 
 #include "launch/job_notice.hpp"
 #include "launch/restart_tally.hpp"
@@ -26,12 +27,16 @@ class job_leader {
   /// `self` is the id of this node. Lifetime: the tally outlives it.
   job_leader(const round& r, std::string self, restart_scope scope, restart_tally& tally);
 
-  /// Takes what the nodes of the round have said last, and decides. `orders` is what was
-  /// ordered in the round before, if this node led it and its store is still served.
-  /// Returns whether the orders have changed.
+  /// Takes what the nodes of the round have said last, and decides. Returns whether the
+  /// orders have changed.
   bool hear(const std::map<std::string, node_report>& reports, time_point now);
-  /// Orders of the round before, which may go on.
-  void recall(const job_orders& before) { before_ = before; }
+  /// Takes what this node has ordered in rounds before, if it led them: that may go on,
+  /// unless its store is empty.
+  void recall(job_orders before) { before_ = std::move(before); }
+  /// Returns the last attempt's orders, also those of a round before.
+  [[nodiscard]] const job_orders& last_orders() const noexcept {
+    return orders_.attempt > 0 ? orders_ : before_;
+  }
   /// The attempt that was ordered may start, and has no store yet.
   [[nodiscard]] bool needs_store() const noexcept {
     return are_all_idle_ && orders_.attempt > 0 && orders_.store.empty() &&
@@ -61,7 +66,7 @@ class job_leader {
   const std::string self_;
   const restart_scope scope_;
   restart_tally& tally_;
-  std::optional<job_orders> before_;
+  job_orders before_;
   /// No worker of an attempt before the ordered one lives.
   bool are_all_idle_ = false;
   job_orders orders_;

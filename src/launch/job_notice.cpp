@@ -115,6 +115,7 @@ std::string job_notice::encode() const {
   out.put(r.attempt).put(r.first_rank).put(r.world_size).put(std::string_view(r.leader));
   out.put(r.restarts).put(r.recent_restarts).put(r.before);
   out.put(std::uint8_t{r.has_ended}).put(std::uint8_t{r.is_done});
+  out.put(std::uint8_t{r.is_ending});
   out.put(std::uint8_t{r.drains}).put(std::uint8_t{r.leaves});
   put_failures(out, r.failures);
   put_incarnations(out, r.incarnations);
@@ -139,6 +140,7 @@ job_notice job_notice::decode(std::string_view text) {
   r.before = in.get_enum(round_end::left);
   r.has_ended = flag_of(in);
   r.is_done = flag_of(in);
+  r.is_ending = flag_of(in);
   r.drains = flag_of(in);
   r.leaves = flag_of(in);
   r.failures = get_failures(in);

@@ -42,6 +42,8 @@ struct node_report {
   bool has_ended = false;
   /// All of them have exited with 0.
   bool is_done = false;
+  /// They are told to end.
+  bool is_ending = false;
   /// It drains: what fails from now on fails because of that.
   bool drains = false;
   /// It leaves: it has heard how the job ends, or has waited long enough for that.

@@ -313,11 +313,12 @@ void launch_agent::core::begin_round(round next) {
       [](const round_node& node) { return !node.id.starts_with(torchrun_id); });
   MW_ASSERT(first != round_->nodes.end(), "this node is in its round");
   leader_id_ = first->id;
-  const bool did_lead = leader_.has_value() && store_.is_served() && orders_.attempt > 0;
+  job_orders before = leader_ ? leader_->last_orders() : job_orders();
+  if (!store_.is_served()) before.store.clear();
   leader_.reset();
   if (leader_id_ == meet_.id()) {
     leader_.emplace(*round_, meet_.id(), job_.scope, tally_);
-    if (did_lead) leader_->recall(orders_);
+    leader_->recall(std::move(before));
   }
   reports_.clear();
   orders_ = {};
@@ -412,6 +413,7 @@ std::string launch_agent::core::notice() const {
   job_notice n;
   n.report = report_;
   n.report.restarts = tally_.total();
+  n.report.is_ending = group_ && group_->is_told_to_stop();
   n.report.recent_restarts = tally_.recent(runtime_.home().now());
   if (leader_) n.orders = leader_->orders();
   return n.encode();

@@ -32,7 +32,7 @@ struct led_job {
     ++members.number;
     members.assign_ranks();
     const std::optional<job_orders> before =
-        leader ? std::optional(leader->orders()) : std::nullopt;
+        leader ? std::optional(leader->last_orders()) : std::nullopt;
     leader.emplace(members, members.nodes.front().id, how, tally);
     if (before) leader->recall(*before);
   }
@@ -178,6 +178,65 @@ TEST_CASE("L63: ranks that change are a restart of the group") {
   CHECK(job.hear());
   CHECK(job.orders().attempt == 2);
   CHECK(job.orders().restarts == 1);
+}
+
+TEST_CASE("L64: an attempt goes on where another round was over before it began") {
+  led_job job(2, restart_scope::worker, 3);
+  job.start();
+  for (const char* const comes : {"spare", "other"}) {
+    job.members.nodes.pop_back();
+    job.add(comes, 1);
+    job.begin();
+  }
+  const node_report kept = job.reports["node0"];
+  job.reports = {{"node0", kept}, {"other", {}}};
+  job.reports["node0"].before = round_end::lost;
+  job.hear();
+  CHECK(job.orders().attempt == 1);
+  CHECK(job.orders().granted.at(2) == 2);
+}
+
+TEST_CASE("L63: an attempt that is told to end does not go on in the next round") {
+  led_job job(2, restart_scope::worker, 3);
+  job.start();
+  job.members.nodes.pop_back();
+  job.add("spare", 1);
+  job.begin();
+  job.reports.erase("node1");
+  job.reports["spare"];
+  job.reports["node0"].before = round_end::lost;
+  job.reports["node0"].is_ending = true;
+  job.hear();
+  CHECK(job.orders().attempt == 2);
+  CHECK(job.orders().store.empty());
+  CHECK(job.orders().restarts == 1);
+}
+
+TEST_CASE("L-b: a restart that was counted and has not begun is not counted again") {
+  led_job job(2, restart_scope::group, 1);
+  job.start();
+  job.fail("node1", 3);
+  job.end_all();
+  job.hear();
+  CHECK(job.orders().restarts == 1);
+  job.begin();
+  for (auto& [node, r] : job.reports) r.before = round_end::left;
+  job.hear();
+  CHECK(job.orders().verdict == job_verdict::none);
+  CHECK(job.orders().attempt == 2);
+  CHECK(job.orders().restarts == 1);
+}
+
+TEST_CASE("L-e: a job that ends by a failure does not say that a node was lost") {
+  led_job job(2, restart_scope::group, 0);
+  job.start();
+  job.fail("node1", 3);
+  job.begin();
+  for (auto& [node, r] : job.reports) r.before = round_end::left;
+  job.hear();
+  CHECK(job.orders().verdict == job_verdict::failure);
+  CHECK(job.orders().cause.empty());
+  CHECK(job.orders().failures.size() == 1);
 }
 
 TEST_CASE("L54, L60: a node that drains is no restart, and one that is lost is") {

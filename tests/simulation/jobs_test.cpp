@@ -440,6 +440,29 @@ TEST_CASE(
   CHECK(job.wrong.empty());
 }
 
+TEST_CASE("L63: an attempt that ends does not go on in the next round") {
+  simulated_job job(9, 2, 2, mw::restart_scope::worker, 5);
+  job.options.max_restarts_per_rank = 0;
+  job.does.fails = {1};
+  job.add(3);
+  const auto has_failed = [&] {
+    return std::any_of(job.said.begin(), job.said.end(), [](const std::string& line) {
+      return line.find("all workers are ended") != std::string::npos;
+    });
+  };
+  REQUIRE(job.all.run_until([&] { return job.living.size() == 2; }, 20s));
+  node_agent& failing = job.holder_of(1);
+  REQUIRE(job.all.run_until(has_failed, 20s));
+  job.all.kill(*failing.process);
+  REQUIRE_MESSAGE(job.all.run_until([&] { return job.has_ended(); }, 60s), job.story());
+  INFO(job.story());
+  CHECK(job.highest.at({0, 1}) == 1);
+  for (const node_agent& n : job.nodes) {
+    if (n.end) CHECK(n.end->restarts == 1);
+  }
+  check(job);
+}
+
 TEST_CASE("L71: kills, pauses, cuts and signals at any step leave no law broken") {
   for (std::uint64_t seed = 1; seed <= seed_count(400) / 4 + 1; ++seed) {
     CAPTURE(seed);
