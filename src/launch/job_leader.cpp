@@ -114,15 +114,18 @@ void job_leader::go_on(const reports_t& reports) {
 /// Lets ranks that have failed start again.
 void job_leader::replace(const reports_t& reports, time_point now) {
   for (const auto& [node, said] : reports) {
-    if (said.attempt != orders_.attempt) continue;
+    const round_node* const place = round_.find(node);
+    if (said.attempt != orders_.attempt || !place) continue;
     for (const auto& [rank, incarnation] : said.incarnations) {
+      if (rank < place->first_rank || rank >= place->first_rank + place->slots) continue;
       const auto granted = orders_.granted.find(rank);
       const incarnation_t held = granted == orders_.granted.end() ? 1 : granted->second;
       if (incarnation <= held || orders_.denied.contains(rank)) continue;
       const bool is_told = orders_.granted.size() < most_told_ranks;
       if (is_told && tally_.take(now)) {
         orders_.granted[rank] = incarnation;
-      } else {
+      } else if (orders_.denied.size() < most_told_ranks) {
+        // One of them ends the attempt.
         orders_.denied.insert(rank);
       }
     }

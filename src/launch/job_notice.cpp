@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launch/notice_board.hpp"
+#include "launch/variable_reader.hpp"
 #include "link/wire.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
@@ -93,6 +94,8 @@ job_orders get_orders(wire_reader& in) {
   job_orders o;
   o.attempt = in.get<std::uint64_t>();
   o.store = in.get_text(longest_told_text);
+  if (!o.store.empty() && (host_of(o.store).empty() || port_of(o.store).value_or(0) == 0))
+    throw wire_error("a store that is no endpoint");
   o.restarts = in.get<std::uint64_t>();
   o.recent_restarts = in.get<std::uint64_t>();
   o.verdict = in.get_enum(job_verdict::failure);

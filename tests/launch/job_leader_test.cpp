@@ -23,8 +23,8 @@ struct led_job {
     begin();
   }
 
-  void add(const std::string& id, int place) {
-    node_description node("host", 2);
+  void add(const std::string& id, int place, int slots = 2) {
+    node_description node("host", slots);
     node.id = id;
     members.nodes.emplace_back(std::move(node), place);
   }
@@ -38,7 +38,7 @@ struct led_job {
   }
   bool hear() {
     const bool has_changed = leader->hear(reports, time_point{} + 1s);
-    if (leader->needs_store()) leader->set_store("store");
+    if (leader->needs_store()) leader->set_store("store:1");
     return has_changed;
   }
   /// All nodes run what was ordered.
@@ -304,6 +304,47 @@ TEST_CASE("a node that tells of more restarts than there can be costs nothing") 
   here.note(most, most, time_point{});
   CHECK(here.total() == most);
   CHECK(!here.has_left(time_point{} + 1s));
+}
+
+TEST_CASE("orders fit into a notice however many ranks fail at once") {
+  led_job job(1, restart_scope::worker, 0);
+  job.members.nodes.clear();
+  for (int i = 0; i < 3; ++i) job.add("node" + std::to_string(i), i, 2000);
+  job.begin();
+  job.start();
+  for (const round_node& node : job.members.nodes) {
+    for (int i = 0; i < node.slots; ++i)
+      job.reports[node.id].incarnations[node.first_rank + i] = 2;
+  }
+  job.hear();
+  job_notice sent;
+  sent.orders = job.orders();
+  const job_notice got = job_notice::decode(sent.encode());
+  CHECK(got.orders->denied.size() == most_told_ranks);
+}
+
+TEST_CASE("a node asks for its own ranks alone") {
+  led_job job(2, restart_scope::worker, 2);
+  job.start();
+  job.reports["node1"].incarnations = {{0, 2}, {2, 2}, {17, 2}, {-1, 2}};
+  job.hear();
+  CHECK(job.orders().granted == std::map<std::int32_t, incarnation_t>{{2, 2}});
+  CHECK(job.orders().restarts == 1);
+  CHECK(job.orders().denied.empty());
+}
+
+TEST_CASE("orders of a store that is no endpoint are refused") {
+  job_notice sent;
+  sent.orders.emplace();
+  for (const char* const store : {"host:1", "[::1]:29500", ""}) {
+    sent.orders->store = store;
+    CHECK(job_notice::decode(sent.encode()).orders->store == store);
+  }
+  for (const char* const store : {"host", "host:", "host:x", "host:99999999999", ":1"}) {
+    CAPTURE(store);
+    sent.orders->store = store;
+    CHECK_THROWS_AS((void)job_notice::decode(sent.encode()), wire_error);
+  }
 }
 
 TEST_CASE("a notice comes back as it was, and what is none is refused") {
