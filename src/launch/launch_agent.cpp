@@ -110,7 +110,7 @@ class launch_agent::core {
   [[nodiscard]] task<std::optional<round>> next_round();
   void begin_round(round next);
   [[nodiscard]] task<void> go_through_round();
-  [[nodiscard]] task<void> until_over();
+  [[nodiscard]] task<void> until_over(round_end& how);
   [[nodiscard]] task<void> until_barrier_ends();
   [[nodiscard]] task<void> keep_posting();
   [[nodiscard]] task<void> until_verdict();
@@ -330,15 +330,16 @@ void launch_agent::core::begin_round(round next) {
 
 /// Ends when the round is over, or the job for this node.
 task<void> launch_agent::core::go_through_round() {
-  co_await when_any(keep_posting(), until_verdict(), until_over(), until_barrier_ends(),
-                    to_end_.wait());
+  round_end how = round_end::left;
+  co_await when_any(keep_posting(), until_verdict(), until_over(how),
+                    until_barrier_ends(), to_end_.wait());
+  report_.before = how;
 }
 
-/// Ends when there is to be another round.
-task<void> launch_agent::core::until_over() {
+/// Ends when there is to be another round, and says how this one ended.
+task<void> launch_agent::core::until_over(round_end& how) {
   for (;;) {
     const round_change change = co_await meet_.changed();
-    report_.before = round_end::left;
     if (change == round_change::node_waits) {
       is_node_awaited_ = true;
       if (!may_grow()) continue;
@@ -346,22 +347,19 @@ task<void> launch_agent::core::until_over() {
       // The orders that have ended the job may be on their way, too.
       co_await sleep_for(last_orders);
       give_up(fmt::format("the run {} was closed", job_.run_id));
-    } else if (change != round_change::asked) {
-      note_departure(change == round_change::node_lost);
+    } else if (change != round_change::asked && !meet_.is_left_out()) {
+      if (change == round_change::node_lost) how = round_end::lost;
+      note_departure(how == round_end::lost);
     }
+    // Where this node is lost itself, the others have counted that, and go on without it.
     co_return;
   }
 }
 
 /// A lost node counts as a restart: a node that fails again and again ends the job.
 void launch_agent::core::note_departure(bool is_lost) {
-  // It is lost itself: the others have counted that, and go on without it.
-  if (meet_.is_left_out()) return;
-  if (is_lost) {
-    report_.before = round_end::lost;
-    if (!tally_.has_left(runtime_.home().now()))
-      give_up("a node is lost, and no restarts are left");
-  }
+  if (is_lost && !tally_.has_left(runtime_.home().now()))
+    give_up("a node is lost, and no restarts are left");
   if (!group_ || job_.scope == restart_scope::worker) return;
   tell(fmt::format("a node {}: all workers are ended", is_lost ? "is lost" : "has left"));
   group_->stop(SIGTERM, group_end::other);
