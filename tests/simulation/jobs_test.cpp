@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "manyworlds/coro/when_any.hpp"
@@ -167,7 +168,8 @@ class simulated_job {
   /// The highest incarnation of each rank of an attempt, and those that exited with 0.
   std::map<std::pair<int, int>, int> highest;
   std::set<std::pair<int, int>> succeeded;
-  std::set<std::string> stores;
+  /// The processes of each store, by rank and incarnation.
+  std::set<std::tuple<std::string, int, int>> started;
 
  private:
   mw::task<void> run(node_agent& n) {
@@ -223,18 +225,19 @@ class simulated_job {
         wrong.push_back("L-a: rank " + std::to_string(h.rank) + " is held twice");
       if (can_clash && other->attempt != h.attempt)
         wrong.push_back("L-a: two attempts run at the same time");
-      if (other->attempt == h.attempt && other->size != h.size)
+      // Where all nodes of a round were taken for lost, no other knows their attempts.
+      if (can_clash && other->attempt == h.attempt && other->size != h.size)
         wrong.push_back("workers of one attempt differ on its size");
-      if (other->attempt == h.attempt && other->store != h.store)
+      if (can_clash && other->attempt == h.attempt && other->store != h.store)
         wrong.push_back("workers of one attempt differ on its store");
     }
     h.node->had_workers = true;
     int& known = highest[{h.attempt, h.rank}];
-    if (known >= h.incarnation && stores.contains(h.store))
+    known = std::max(known, h.incarnation);
+    const bool is_first = started.insert({h.store, h.rank, h.incarnation}).second;
+    if (!is_first)
       wrong.push_back("an incarnation of rank " + std::to_string(h.rank) +
                       " starts twice");
-    known = std::max(known, h.incarnation);
-    stores.insert(h.store);
     living.insert(&h);
   }
 };
@@ -386,6 +389,8 @@ TEST_CASE(
   REQUIRE(job.all.run_until([&] { return job.living.size() == 3; }, 20s));
   job.all.sim.resume(away.process->process());
   REQUIRE(job.all.run_until([&] { return job.living.size() == 2; }, 20s));
+  // It waits for a place, as any spare.
+  CHECK(away.process->runtime().dump().find("workers are ended") == std::string::npos);
   node_agent& spare = job.holder_of(1);
   REQUIRE(&spare != &away);
   job.all.kill(*spare.process);
@@ -437,6 +442,8 @@ TEST_CASE(
   for (const node_agent& n : job.nodes) {
     if (n.end) CHECK(n.end->is_success);
   }
+  for (const std::string& line : job.said)
+    CHECK(line.find("node4: all 4") == std::string::npos);
   CHECK(job.wrong.empty());
 }
 
@@ -461,6 +468,51 @@ TEST_CASE("L63: an attempt that ends does not go on in the next round") {
     if (n.end) CHECK(n.end->restarts == 1);
   }
   check(job);
+}
+
+TEST_CASE("L71: nodes that are away and come back leave no law broken") {
+  constexpr std::uint64_t harms = 6;
+  for (std::uint64_t seed = 1; seed <= seed_count(400) / 10 + 1; ++seed) {
+    CAPTURE(seed);
+    const bool is_alone = seed % 2 == 0;
+    simulated_job job(seed, 1 + seed % 2, 3,
+                      is_alone ? mw::restart_scope::worker : mw::restart_scope::group,
+                      30);
+    job.does.takes = 15s;
+    job.add(4 + seed % 2);
+    std::uint64_t done = 0;
+    mw::time_point next = job.all.sim.now() + 1s;
+    std::map<node_agent*, mw::time_point> away;
+    const auto is_over = [&] {
+      const mw::time_point now = job.all.sim.now();
+      for (node_agent& n : job.nodes) {
+        if (!away.contains(&n) || now < away[&n]) continue;
+        away.erase(&n);
+        if (n.process->is_alive()) job.all.sim.resume(n.process->process());
+      }
+      if (done == harms) return away.empty() && job.has_ended();
+      if (now < next) return false;
+      std::uint64_t drawn = seed * 7919 + done++ * 104729;
+      drawn ^= drawn >> 7;
+      next = now + std::chrono::milliseconds(drawn % 4001);
+      node_agent* const one = job.some_living(drawn / 16);
+      if (!one) return false;
+      const std::vector<pid_t> programs = one->process->process().programs();
+      if (drawn % 5 == 0 && done % 2 == 0) {
+        job.all.kill(*one->process);
+      } else if (drawn % 5 == 1 && !programs.empty()) {
+        one->process->process().signal_program(programs[0], SIGSEGV);
+      } else if (!away.contains(one)) {
+        one->was_away = true;
+        job.all.sim.stop(one->process->process());
+        away[one] = now + 4s + std::chrono::milliseconds(drawn / 32 % 5000);
+      }
+      return false;
+    };
+    REQUIRE_MESSAGE(job.all.run_until(is_over, 400s),
+                    (job.story() + job.all.sim.describe()));
+    check(job);
+  }
 }
 
 TEST_CASE("L71: kills, pauses, cuts and signals at any step leave no law broken") {
