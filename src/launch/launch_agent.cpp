@@ -277,8 +277,10 @@ task<void> launch_agent::core::go_through_rounds() {
 /// Returns nothing if this node is to leave. Workers may run on meanwhile.
 task<std::optional<round>> launch_agent::core::next_round() {
   asked_at_ = runtime_.home().now();
-  if (!group_)
+  const auto note_waiting = [this] {
     records_.status()->note_waiting(later(asked_at_, job_.meeting.limits.join));
+  };
+  if (!group_) note_waiting();
   is_fenced_ = false;
   auto fence = [&]() -> task<void> {
     co_await meet_.left_out();
@@ -288,6 +290,7 @@ task<std::optional<round>> launch_agent::core::next_round() {
       tell("the others took this node for lost: its workers are killed");
       group_->stop(SIGKILL, group_end::other);
       group_->kill();
+      note_waiting();
     }
     co_await sleep_for(duration::max());
   };
@@ -646,7 +649,9 @@ task<void> launch_agent::core::end_group(int signal, group_end why) {
 }
 
 void launch_agent::core::tell_start(const job_orders& ordered) {
-  if (ordered.attempt > 1 && ordered.restarts > std::exchange(told_, ordered.restarts)) {
+  const bool is_restart = ordered.restarts > std::exchange(told_, ordered.restarts);
+  // To a node that has just come the restarts before are none.
+  if (group_ && is_restart) {
     tell(fmt::format("all {} workers are started again, restart {} of {}", round_->size(),
                      ordered.restarts, job_.max_restarts));
   }

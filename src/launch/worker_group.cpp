@@ -378,7 +378,7 @@ void worker_group::note_failure(const worker& w, const exit_reason& end,
   listener_.failed(f);
 }
 
-void worker_group::stop(int signal, group_end why) noexcept {
+void worker_group::stop(int signal, group_end why) {
   if (to_stop_.is_set()) return;
   signal_ = signal;
   why_ = why;

@@ -80,7 +80,7 @@ class worker_group {
   task<void> run();
   /// Ends all workers by that signal, and those that have not ended after the grace by
   /// SIGKILL, with all that they have started. The first call counts.
-  void stop(int signal, group_end why) noexcept;
+  void stop(int signal, group_end why);
   void kill() noexcept { to_kill_.set(); }
   [[nodiscard]] bool is_told_to_stop() const noexcept { return to_stop_.is_set(); }
   /// A rank may start that incarnation, or no further one.
