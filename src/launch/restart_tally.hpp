@@ -25,7 +25,7 @@ class restart_tally {
     return true;
   }
   [[nodiscard]] bool has_left(time_point now) const { return recent(now) < most_; }
-  /// Another node has counted up to `total`, so many of them within the time: a node that
+  /// Another node has counted up to `total`, of which `recent` count still: a node that
   /// comes late hears of old ones, too.
   void note(std::uint64_t total, std::uint64_t recent, time_point now) {
     if (total <= total_) return;
