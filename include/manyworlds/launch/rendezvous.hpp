@@ -225,6 +225,7 @@ class rendezvous {
   /// Waits until a later round stands without this node: it was taken for lost, and the
   /// ranks of its workers may be held by others. Errors: as of `changed`.
   task<void> left_out();
+  /// Says whether that is so by now.
   [[nodiscard]] bool is_left_out() const noexcept;
   /// Tells the nodes of this round something, of at most 256 KiB; it replaces what this
   /// node told before. Ends when the coordinator has heard it, or after a second; it is
