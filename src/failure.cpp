@@ -271,8 +271,9 @@ std::string failure::text() const {
   if (!detail.empty()) text += " (" + detail + ")";
   for (const undelivered_messages& u : undelivered) {
     text +=
-        fmt::format("; {} messages ({} bytes) to rank {} on lane {} were not delivered",
-                    u.messages, u.bytes, u.rank, u.on.number());
+        fmt::format("; {} message{} ({} bytes) to rank {} on lane {} {} not confirmed",
+                    u.messages, u.messages == 1 ? "" : "s", u.bytes, u.rank,
+                    u.on.number(), u.messages == 1 ? "was" : "were");
   }
   return text;
 }

@@ -92,7 +92,7 @@ TEST_CASE("a world that was not formed says so, with the detail that helps") {
 TEST_CASE("messages that were accepted and not delivered are counted per peer and lane") {
   failure f = death();
   f.undelivered.push_back({1, lane(7), 3, 96});
-  CHECK(has(f.text(), "; 3 messages (96 bytes) to rank 1 on lane 7 were not delivered"));
+  CHECK(has(f.text(), "; 3 messages (96 bytes) to rank 1 on lane 7 were not confirmed"));
 }
 
 TEST_CASE("every text says who or what it is about, with a rank and without") {

@@ -128,8 +128,9 @@ enum class operation_kind : std::uint8_t {
 /// world that is awaited.
 [[nodiscard]] std::string_view name_of(operation_kind k) noexcept;
 
-/// Counts messages that were accepted from the user and not delivered when the world
-/// broke.
+/// Counts messages that were accepted from the user and that the receiver had not
+/// confirmed when the world broke. It confirms several at once, so that some of them may
+/// have been received.
 struct undelivered_messages {
   rank_t rank = no_rank;
   lane on;
@@ -169,7 +170,7 @@ class MANYWORLDS_EXPORT failure {
   duration noticed_after{0};
   std::string detail;  ///< more about the cause, and what to do; may be empty
   std::string call;    ///< names the call of a dispatcher, as "17 of decode"
-  /// What was accepted and not delivered, by member and lane.
+  /// What was accepted and not confirmed, by member and lane.
   std::vector<undelivered_messages> undelivered;
 
   /// True if something failed.
