@@ -77,7 +77,12 @@ std::optional<finding> finding_of(const witnesses& all, const hang_witness& w,
     return finding{hang_reason::in_kernel, w.in_state};
   if (!w.beats || w.state == 't') return std::nullopt;
   if (w.silent >= limit) {
-    if (is_accused(all, w, limit)) return finding{hang_reason::suspected, w.silent};
+    if (is_accused(all, w, limit)) {
+      // It was silent before it was seen to be stopped, but that is why it still is.
+      return finding{
+          w.state == 'T' ? hang_reason::stopped_and_suspected : hang_reason::suspected,
+          w.silent};
+    }
     // Peers that hear it know better.
     if (w.worlds.empty() && !w.was_at_disk)
       return finding{hang_reason::no_beats, w.silent};
@@ -140,6 +145,8 @@ std::string_view text_of(hang_reason r) {
       return "it is in uninterruptible sleep";
     case hang_reason::suspected:
       return "it is silent, also to its peers,";
+    case hang_reason::stopped_and_suspected:
+      return "it is stopped, and silent";
     case hang_reason::no_beats:
       return "it is silent";
     case hang_reason::no_turns:

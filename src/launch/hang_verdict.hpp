@@ -64,12 +64,13 @@ struct hang_witness {
 };
 
 enum class hang_reason : unsigned char {
-  stopped,      ///< by a signal
-  in_kernel,    ///< in uninterruptible sleep
-  suspected,    ///< silent to its peers and to its agent
-  no_beats,     ///< silent, without a peer that could tell
-  no_turns,     ///< its reactor is held by a task
-  no_progress,  ///< while it waits for no other member
+  stopped,                ///< by a signal
+  in_kernel,              ///< in uninterruptible sleep
+  suspected,              ///< silent to its peers and to its agent
+  stopped_and_suspected,  ///< silent to both, since it is stopped
+  no_beats,               ///< silent, without a peer that could tell
+  no_turns,               ///< its reactor is held by a task
+  no_progress,            ///< while it waits for no other member
   no_output,
 };
 
@@ -83,6 +84,9 @@ struct hang_verdict {
   /// Who waits for whom in which operation; empty if none does.
   std::string waits;
 
+  [[nodiscard]] bool is_stopped() const noexcept {
+    return reason == hang_reason::stopped || reason == hang_reason::stopped_and_suspected;
+  }
   /// Returns "rank 2 (pid 4711) is stuck: it is stopped for 2.1 s; rank 0 waits for rank
   /// 2 in recv of kv".
   [[nodiscard]] std::string text() const;

@@ -110,7 +110,8 @@ task<void> worker_group::live(worker& w) {
 task<bool> worker_group::replacement(worker& w, const exit_reason& end) {
   const bool may_be_replaced =
       job_.scope == restart_scope::worker && end.kind != exit_kind::not_started;
-  if (may_be_replaced && w.tally.take(runtime_.home().now())) {
+  const bool has_restart = may_be_replaced && w.tally.take(runtime_.home().now());
+  if (has_restart) {
     ++w.incarnation;
     listener_.wants(rank_of(w), w.incarnation);
     co_await kill_descendants(w);
@@ -122,12 +123,14 @@ task<bool> worker_group::replacement(worker& w, const exit_reason& end) {
       listener_.told(fmt::format("{}; the others go on", text_of_end(rank_of(w), end)));
       co_return true;
     }
-  } else if (may_be_replaced) {
-    listener_.told(fmt::format("rank {} has no restarts left", rank_of(w)));
   }
   stop(SIGTERM, group_end::failure);
   // What fails because of another node is not told.
   if (why_ == group_end::failure) note_failure(w, end);
+  if (may_be_replaced && !has_restart) {
+    const std::size_t most = job_.max_restarts_per_rank.value_or(job_.max_restarts);
+    listener_.told(fmt::format("rank {} has no restarts left, of {}", rank_of(w), most));
+  }
   co_return false;
 }
 

@@ -381,7 +381,7 @@ task<void> worker_watch::carry_out(hang_verdict verdict) {
   if (!f) co_return;
   f->process->signal(SIGABRT);
   const bool may_handle =
-      verdict.reason != hang_reason::stopped && verdict.reason != hang_reason::in_kernel;
+      !verdict.is_stopped() && verdict.reason != hang_reason::in_kernel;
   const bool has_ended = co_await until_ended(
       verdict.rank, verdict.pid, may_handle ? after_abort : between_end_looks);
   if (has_ended) co_return;
@@ -398,7 +398,7 @@ task<void> worker_watch::carry_out(hang_verdict verdict) {
 task<void> worker_watch::take_dumps(const hang_verdict& verdict) {
   std::vector<int> asked_of = verdict.accusers;
   // One that is stopped writes nothing.
-  if (verdict.reason != hang_reason::stopped) asked_of.push_back(verdict.rank);
+  if (!verdict.is_stopped()) asked_of.push_back(verdict.rank);
   std::map<int, std::uint64_t> awaited;
   for (const int rank : asked_of) {
     const auto found = followed_.find(rank);

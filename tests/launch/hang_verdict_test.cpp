@@ -43,8 +43,9 @@ std::vector<hang_verdict> judged(const std::vector<hang_witness>& all,
 
 /// "2 stopped", and so on.
 std::string outcome_of(const std::vector<hang_verdict>& verdicts) {
-  static const char* const names[] = {"stopped",  "in_kernel",   "suspected", "no_beats",
-                                      "no_turns", "no_progress", "no_output"};
+  static const char* const names[] = {
+      "stopped",  "in_kernel", "suspected",   "stopped_and_suspected",
+      "no_beats", "no_turns",  "no_progress", "no_output"};
   std::string all;
   for (const hang_verdict& v : verdicts) {
     all += (all.empty() ? "" : ", ") + std::to_string(v.rank) + " " +
@@ -148,6 +149,20 @@ TEST_CASE("L65: silence is a hang where peers of most of the worlds say the same
   CHECK_MESSAGE(outcome_of(judged(all)) == "2 no_turns", "its own beats tell more");
   all[2].without_turn = 100ms;
   CHECK_MESSAGE(outcome_of(judged(all)).empty(), "one that is heard is not silent");
+}
+
+TEST_CASE(
+    "L65: of a silent worker that is stopped, the verdict says that it is stopped") {
+  auto all = four();
+  all[2].silent = limit;
+  all[2].state = 'T';
+  all[2].in_state = limit - 300ms;
+  CHECK(outcome_of(judged(all)).empty());
+  for (const std::size_t by : {0, 1, 3}) suspect(all[by], 2);
+  const auto verdicts = judged(all);
+  REQUIRE(outcome_of(verdicts) == "2 stopped_and_suspected");
+  CHECK(verdicts[0].text().find("is stuck: it is stopped, and silent for 2 s") !=
+        std::string::npos);
 }
 
 TEST_CASE("L65: an accuser that was late, or is silent itself, is not believed") {

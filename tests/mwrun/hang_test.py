@@ -156,7 +156,7 @@ def members():
         claim("three members meet", len(children) == 3, children)
         os.kill(children[2], signal.SIGSTOP)
         claim("L65 a member that is stopped is named, with those that wait for it", running.says(
-            r"rank \d \(pid \d+\) is stuck: it is stopped for [^;]*; rank \d waits in all_reduce of main", IN_TIME),
+            r"rank \d \(pid \d+\) is stuck: it is stopped(, and silent)? for [^;]*; rank \d waits in all_reduce of main", IN_TIME),
               running.text())
         claim("and is replaced", running.says(r"incarnation 2, after [^;]*; world main up again", 20), running.text())
         claim("L65 it alone", running.text().count("is stuck") == 1 and

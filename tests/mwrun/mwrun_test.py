@@ -144,7 +144,7 @@ def one_worker_alone():
     code, out, err = shell("echo $RANK; exit 3", "--restart-scope=worker", "--max-restarts=5",
                            "--max-restarts-per-rank=1")
     claim("L63 a rank without restarts left is a restart of the group, as long as there are any",
-          code == 1 and out.count("0\n") == 6 and "rank 0 has no restarts left" in err, out + err)
+          code == 1 and out.count("0\n") == 6 and "rank 0 has no restarts left, of " in err, out + err)
     serving = start("--nproc-per-node=3", "--restart-scope=worker", "--max-restarts=50", "--no-python", LAUNCHED,
                     "wait")
     code = None
@@ -352,6 +352,9 @@ def events():
     claim("L40 the console's go to the error output", code == 0 and '"state":"SUCCEEDED"' in err, err)
     code, _, err = shell("true", "--event-log-handler=nothing")
     claim("a sink that is not known is named: exit 2", code == 2 and err.count("\n") == 1 and '"nothing"' in err, err)
+    code, _, err = run("--standalone", LAUNCHED)
+    claim("a program that is no Python script is named, with the option that runs it: exit 2",
+          code == 2 and err == f"mwrun: {LAUNCHED} is no Python script: give --no-python\n", err)
     code, out, err = shell("echo x", "--event-log-handler=file:/proc/nothing/events")
     claim("a file that cannot be made is told of, and ends no job", code == 0 and out == "x\n" and "nothing is recorded" in
           err, err)

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
@@ -69,11 +70,22 @@ std::string host_name() {
   return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
 }
 
+/// Returns whether the file is a program for the machine, which Python cannot read.
+bool is_binary(const std::string& path) {
+  char head[4] = "";
+  std::ifstream file(path, std::ios::binary);
+  return file.read(head, sizeof head) && std::string_view(head, sizeof head) == "\177ELF";
+}
+
 void set_command(const command_line& line, mw::launch_options& job) {
   if (line.no_python) {
     job.program = line.program;
   } else {
     const auto chosen = job.inherited.find("PYTHON_EXEC");
+    if (chosen == job.inherited.end() && !line.module && is_binary(line.program)) {
+      throw usage_error(
+          fmt::format("{} is no Python script: give --no-python", line.program));
+    }
     job.program = chosen == job.inherited.end() ? "python3" : chosen->second;
     job.arguments.emplace_back("-u");
     if (line.module) job.arguments.emplace_back("-m");
