@@ -99,6 +99,25 @@ def summary():
     )
 
 
+def beside_torchrun():
+    folder = newest_with("launchers")
+
+    def took(what, who):
+        row = one("launchers", folder, bench="launchers", what=what, who=who)
+        return row["never"] if "never" in row else ms(row["p50_ms"])
+
+    kill, agent = "a worker killed, to ", "the agent killed, to its workers gone"
+    grace = kill + "the end where its peer ignores SIGTERM (grace 3 s)"
+    alone = kill + "its replacement's first instruction"
+    version = one("launchers", folder, bench="machine")["versions"]["torchrun"]
+    return table(["", "mwrun", f"torchrun {version}"], [
+        ["a worker killed, to its replacement", f"{took(alone, OURS)}, it alone", f"{took(alone, 'torchrun')}, all of them"],
+        ["to its three worlds up again", took(kill + "its three worlds up again", OURS), "no such thing"],
+        ["the launcher killed, to its workers gone", took(agent, OURS), took(agent, "torchrun")],
+        ["a worker ignores SIGTERM, grace 3 s: to the end", took(grace, OURS), took(grace, "torchrun")],
+    ])
+
+
 # --- benchmarks/README.md: all sizes
 
 
@@ -208,6 +227,7 @@ def machine():
 
 TABLES = {
     "summary": summary,
+    "beside torchrun": beside_torchrun,
     "machine": machine,
     "two processes": two_processes,
     "collectives of two": lambda: collectives(2, "p50_us"),

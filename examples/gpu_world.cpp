@@ -1,6 +1,6 @@
-// The GPU world of README.md: a member on each GPU of the job, as any launcher starts
-// it. torchrun --no-python --nproc-per-node 2 gpu_world, or by hand: RANK=0 WORLD_SIZE=2
-// MASTER_ADDR=localhost MASTER_PORT=29500 gpu_world;  RANK=1 ... gpu_world
+// The GPU world of src/nccl/using.md: a member on each GPU of the job, as any launcher
+// starts it. torchrun --no-python --nproc-per-node 2 gpu_world, or by hand: RANK=0
+// WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500 gpu_world;  RANK=1 ... gpu_world
 #include <manyworlds/gpu.hpp>
 #include <manyworlds/launch.hpp>
 #include <manyworlds/mw.hpp>

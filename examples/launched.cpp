@@ -1,7 +1,7 @@
-// The program of README.md that any launcher starts. `mpirun -n 4 launched`, `srun -n 4
-// launched`, `torchrun --no-python --nproc-per-node 4 launched`, or by hand, one process
-// per terminal: RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500 launched;
-// RANK=1 ... launched. Started as it is, it is alone.
+// The program of examples/starting.md, which any launcher starts. `mpirun -n 4 launched`,
+// `srun -n 4 launched`, `torchrun --no-python --nproc-per-node 4 launched`, or by hand,
+// one process per terminal: RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=29500
+// launched; RANK=1 ... launched. Started as it is, it is alone.
 #include <cstdio>
 #include <manyworlds/launch.hpp>
 #include <manyworlds/mw.hpp>

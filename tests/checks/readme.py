@@ -11,15 +11,14 @@ SOURCES = {
     "README.md": [
         "examples/hello.cpp",
         "examples/service.cpp",
-        "examples/launched.cpp",
-        "tests/interface/programs.cpp",
         "examples/kv_transfer/decode.hpp",
-        "examples/gpu_world.cpp",
     ],
+    "examples/starting.md": ["examples/launched.cpp"],
     "examples/README.md": [
         "examples/hello.cpp",
         "examples/send_recv.cpp",
         "examples/all_reduce.cpp",
+        "tests/interface/programs.cpp",
         "examples/pipeline/stage.hpp",
         "examples/service.cpp",
         "examples/service.cpp",
