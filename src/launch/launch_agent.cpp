@@ -129,6 +129,7 @@ class launch_agent::core {
   void make_group(const job_orders& ordered);
   [[nodiscard]] task<void> end_group(int signal, group_end why);
   void tell_start(const job_orders& ordered);
+  void tell_changes(const round& next) const;
   [[nodiscard]] std::string notice() const;
   [[nodiscard]] bool may_grow() const;
   void note_departure(bool is_lost);
@@ -259,6 +260,12 @@ task<void> launch_agent::core::go_through_rounds() {
     } catch (const rendezvous_error& e) {
       // A spare is not needed any longer, and a node that has workers has lost its job.
       if (e.kind() != rendezvous_error_kind::closed || (group_ && !is_fenced_)) throw;
+      if (!round_) {
+        tell(
+            fmt::format("the run {} is closed: no worker is started here, and a new run "
+                        "needs another id",
+                        job_.run_id));
+      }
       result_.is_success = true;
       co_return;
     }
@@ -305,11 +312,22 @@ task<std::optional<round>> launch_agent::core::next_round() {
   co_return std::move(std::get<0>(first));
 }
 
-void launch_agent::core::begin_round(round next) {
-  for (const round_node& before : round_ ? round_->nodes : std::vector<round_node>()) {
+/// Says which nodes have gone and come since the round before.
+void launch_agent::core::tell_changes(const round& next) const {
+  for (const round_node& before : round_->nodes) {
     if (!next.find(before.id))
       tell(fmt::format("node {} on {} is gone", before.rank, before.host));
   }
+  for (const round_node& now : next.nodes) {
+    if (!round_->find(now.id)) {
+      tell(fmt::format("node {} on {} has come in round {}", now.rank, now.host,
+                       next.number));
+    }
+  }
+}
+
+void launch_agent::core::begin_round(round next) {
+  if (round_) tell_changes(next);
   round_ = std::move(next);
   const auto first = std::find_if(
       round_->nodes.begin(), round_->nodes.end(),
