@@ -375,7 +375,9 @@ void worker_group::note_failure(const worker& w, const exit_reason& end,
   if (!why_not.empty())
     listener_.told(
         fmt::format("rank {}: the error file {} {}", f.rank, w.files.record, why_not));
-  const std::string how = text_of_failed(f);
+  // The end that is known may be that of the process before.
+  const std::string how =
+      because.empty() ? text_of_failed(f) : fmt::format("rank {}: {}", f.rank, because);
   listener_.told(how);
   output_.records->note_ending(how);
   listener_.failed(f);
