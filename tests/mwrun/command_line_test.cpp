@@ -53,6 +53,10 @@ TEST_CASE("L1: an option is taken in both spellings, with a space or an equals s
   CHECK(read({"-r", "3", "prog"}).redirects.of(7) == 3);
   CHECK(read({"-r3", "prog"}).redirects.of(7) == 3);
   CHECK(read({"-t", "2", "-m", "pkg.mod"}).module);
+  // As a script writes it where its variable is empty.
+  const command_line empty = read({"--log-dir=", "--no-python", "prog"});
+  CHECK((empty.log_dir.empty() && empty.no_python && empty.program == "prog"));
+  CHECK(refused({"--nnodes=", "--no-python", "prog"}).starts_with("--nnodes: \"\""));
 }
 
 TEST_CASE("L1: what follows the program is the program's, also what looks like ours") {

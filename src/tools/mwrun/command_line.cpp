@@ -435,7 +435,13 @@ class word_reader {
       if (used == words.size()) throw usage_error(said + ": a value is missing");
       value = words[used++];
     }
-    found.push_back(name + "=" + *value);
+    if (value->empty()) {
+      // CLI11 takes the next word for the value behind an equals sign with nothing.
+      found.push_back(name);
+      found.emplace_back();
+    } else {
+      found.push_back(name + "=" + *value);
+    }
   }
 
   [[nodiscard]] const CLI::Option& by_long(const std::string& said) const {
