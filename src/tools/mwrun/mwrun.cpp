@@ -113,11 +113,14 @@ awaited_signals await_each(const std::vector<int>& numbers) {
 /// The first signal goes to the workers, and the second ends their grace.
 mw::task<void> pass_signals_on(mw::launch_agent& agent, teller& messages,
                                std::vector<int> numbers, awaited_signals waits) {
+  bool is_first = true;
   for (;;) {
     const auto came = co_await mw::when_any(std::move(waits));
     for (const auto& each : came) {
       if (!each) continue;
-      messages.tell(each->text() + ": the workers are told to end");
+      const bool was_first = std::exchange(is_first, false);
+      messages.tell(each->text() + (was_first ? ": the workers are told to end"
+                                              : " again: the workers are killed"));
       agent.end(each->number);
     }
     waits = await_each(numbers);
