@@ -62,8 +62,11 @@ class console_sink final : public job_sink {
 
 class file_sink final : public job_sink {
  public:
+  /// A pipe that no process reads is refused, and one that is not read on loses records:
+  /// neither holds up the job.
   explicit file_sink(const std::string& path)
-      : file_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY,
+      : file_(::open(path.c_str(),
+                     O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
                      0644),
               path.c_str()) {}
 

@@ -43,8 +43,12 @@ struct job_records::message final : work {
   void deliver() noexcept {
     try {
       std::visit([this](const auto& each) { sink->take(each); }, record);
+    } catch (const std::exception& e) {
+      // A job does not end because its events cannot be kept. The first reason is told at
+      // its end.
+      if (records.failed_++ == 0) records.why_failed_ = e.what();
     } catch (...) {
-      // A job does not end because its events cannot be kept.
+      if (records.failed_++ == 0) records.why_failed_ = "unknown error";
     }
     records.waiting_.fetch_sub(1, std::memory_order_relaxed);
   }
@@ -86,6 +90,7 @@ void job_records::begin(const std::string& folder, teller told) {
 }
 
 void job_records::post(std::unique_ptr<message> what) {
+  if (!thread_) return;
   if (waiting_.load(std::memory_order_relaxed) >= most_records_waiting) {
     ++dropped_;
     return;
@@ -255,6 +260,10 @@ void job_records::note_result(const launch_result& result, time_point now) {
       set_value(event, "raw_error", fmt::format("ended by signal {}", result.signal));
     emit(std::move(event));
   }
+  // The sinks' thread ends here, with all that was recorded.
+  thread_.reset();
+  if (failed_ > 0)
+    told_(fmt::format("{} events and metrics were lost: {}", failed_, why_failed_));
   if (dropped_ > 0)
     told_(
         fmt::format("{} events and metrics were lost: their sink is too slow", dropped_));

@@ -99,6 +99,9 @@ class job_records {
   duration ran_{0};
   std::atomic<std::size_t> waiting_{0};
   std::size_t dropped_ = 0;
+  /// On the sinks' thread, until it has ended.
+  std::size_t failed_ = 0;
+  std::string why_failed_;
   teller told_;
   std::unique_ptr<worker_thread> thread_;  ///< where there is a sink
 };
