@@ -153,7 +153,12 @@ task<start_outcome> system_process_host::start(const process_description& what,
                                                tree_listener* listener) {
   reactor* const home = current_reactor();
   MW_ASSERT(home, "programs are started by tasks of a reactor");
-  begin();
+  try {
+    begin();
+  } catch (const std::system_error& e) {
+    // A thread counts among a user's processes.
+    co_return start_failure{start_step::process, e.code().value(), {}};
+  }
   const auto act = [&]() -> start_outcome {
     try {
       return start_here(*home, what, listener);
