@@ -358,8 +358,11 @@ void worker_group::note_failure(const worker& w, const exit_reason& end,
   f.reason = end;
   f.time = seconds_of_today();
   std::string why_not;
-  const std::optional<error_record> record =
-      w.files.record.empty() ? std::nullopt : read_error_record(w.files.record, why_not);
+  // One that was not started has written nothing.
+  const bool may_have_record =
+      end.kind != exit_kind::not_started && !w.files.record.empty();
+  std::optional<error_record> record;
+  if (may_have_record) record = read_error_record(w.files.record, why_not);
   if (record) {
     f.error_file = w.files.record;
     f.traceback = record->traceback;
