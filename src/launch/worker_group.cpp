@@ -213,7 +213,8 @@ process_options worker_group::describe(worker& w) {
   try {
     w.files = output_.folder->files_of(place_.attempt - 1, w.local_rank, w.incarnation);
   } catch (const std::system_error& e) {
-    listener_.told(fmt::format("rank {} has no files: {}", rank_of(w), e.what()));
+    listener_.told(fmt::format("rank {} has no files, and prints to the console: {}",
+                               rank_of(w), e.what()));
     w.files = {};
   }
   const std::string& address = place_.store_here;
@@ -257,8 +258,10 @@ void worker_group::set_streams(worker& w, process_options& how) {
   const bool has_files = !w.files.output.empty();
   w.followers.clear();
   // What goes to a file goes there alone, and the console follows the file.
-  const auto kept = [](bool to_console) {
-    return to_console ? process_output::inherit() : process_output::none();
+  // Where files were wanted and cannot be made, it is not lost.
+  const bool lacks_files = !has_files && !job_.log_folder.empty();
+  const auto kept = [lacks_files](bool to_console) {
+    return to_console || lacks_files ? process_output::inherit() : process_output::none();
   };
   how.output(to.output_to_file && has_files ? to_file(w.files.output)
                                             : kept(to.output_to_console));
