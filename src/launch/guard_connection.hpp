@@ -8,6 +8,8 @@
 
 #include "io/descriptor.hpp"
 #include "io/process_host.hpp"
+#include "io/reactor.hpp"
+#include "manyworlds/coro/task.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -27,6 +29,8 @@ class guard_connection final : public tree_listener {
   void tree_has_ended(const tree_mark& mark) noexcept override;
 
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+  /// Ends when the guard has ended.
+  [[nodiscard]] task<void> ended(reactor& home) const;
 
  private:
   [[nodiscard]] bool tell(char what, const tree_mark& mark, int flags) noexcept;

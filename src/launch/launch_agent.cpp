@@ -12,6 +12,7 @@
 #include "launch/attempt_store.hpp"
 #include "launch/coordinator.hpp"
 #include "launch/cpu_topology.hpp"
+#include "launch/guard_connection.hpp"
 #include "launch/health_endpoint.hpp"
 #include "launch/job_leader.hpp"
 #include "launch/job_notice.hpp"
@@ -23,6 +24,7 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/launch/process_guard.hpp"
 #include "manyworlds/store/tcp_store.hpp"
 #include "observe/reporter.hpp"
 #include "world/runtime_core.hpp"
@@ -104,6 +106,7 @@ class launch_agent::core {
   void make_folder();
   void drop_workers() noexcept;
   [[nodiscard]] task<void> answer_probes();
+  [[nodiscard]] task<void> end_with_guard();
   [[nodiscard]] const char* advice() const;
   [[nodiscard]] task<void> attend();
   [[nodiscard]] task<void> go_through_rounds();
@@ -184,7 +187,7 @@ task<launch_result> launch_agent::core::run() {
     make_folder();
     records_.begin(output_.folder->path(), [this](const std::string& t) { tell(t); });
     // It may have been told to end before it began.
-    if (signal_ == 0) co_await when_any(attend(), answer_probes());
+    if (signal_ == 0) co_await when_any(attend(), answer_probes(), end_with_guard());
     // What is decided about workers does not wait for the console; the job's end does.
     drop_workers();
   });
@@ -217,12 +220,26 @@ task<void> launch_agent::core::answer_probes() {
   co_await sleep_for(duration::max());
 }
 
+/// Does not end by itself. Without a guard nothing would end what workers have started,
+/// if this process were killed; nor can other workers start.
+task<void> launch_agent::core::end_with_guard() {
+  if (job_.guard) {
+    co_await access::core(*job_.guard).ended(access::core(runtime_).user());
+    tell(fmt::format("the guard (pid {}) was killed: the workers are told to end",
+                     job_.guard->pid()));
+    if (signal_ == 0) end(SIGTERM);
+  }
+  co_await sleep_for(duration::max());
+}
+
 /// A job runs without files where the folder cannot be made, and says so.
 void launch_agent::core::make_folder() {
   try {
     output_.folder = std::make_unique<run_folder>(job_.log_folder, job_.run_id);
   } catch (const std::system_error& e) {
-    tell(fmt::format("there are no log and error files: {}", e.what()));
+    tell(fmt::format(
+        "there are no log and error files, and workers print to the console: {}",
+        e.what()));
     output_.folder = std::make_unique<run_folder>("", job_.run_id);
   }
 }

@@ -21,6 +21,7 @@
 
 #include "io/process_list.hpp"
 #include "io/process_tree.hpp"
+#include "io/stream.hpp"
 #include "launch/guard_connection.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
@@ -183,6 +184,17 @@ void guard_connection::tree_begins(const tree_mark& mark) {
             "a mark is a variable of ours and a path");
   if (!tell('b', mark, 0))
     throw std::system_error(errno, std::generic_category(), "the guard does not answer");
+}
+
+task<void> guard_connection::ended(reactor& home) const {
+  // It says nothing, so that there is only the end to read.
+  for (::pollfd asked{socket_.get(), POLLIN, 0}; ::poll(&asked, 1, 0) != 1;) {
+    const io_result woken = co_await io_awaiter(
+        home, io_kind::readable, static_cast<socket_handle>(socket_.get()));
+    if (!woken.ok() && woken.error() != EINTR && woken.error() != EAGAIN)
+      throw std::system_error(woken.error(), std::generic_category(),
+                              "waiting for the end of the guard");
+  }
 }
 
 // Where it is not told, it finds an empty tree.

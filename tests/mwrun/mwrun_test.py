@@ -280,6 +280,21 @@ def descendants():
         finally:
             process.kill()
             finish(process)
+        os.remove(noted)
+        process = start("--no-python", "sh", "-c", script + "exec sleep 300")
+        try:
+            claim("another one runs", until(lambda: os.path.exists(noted)))
+            with open(noted, encoding="ascii") as file:
+                pid = int(file.read())
+            guard = int(subprocess.run(["pgrep", "-P", str(process.pid), "mw-guard"], stdout=subprocess.PIPE,
+                                       check=True).stdout)
+            os.kill(guard, signal.SIGKILL)
+            code, _, err = finish(process)
+            claim("L26 when the guard is killed mwrun says so, and ends with its workers and their children",
+                  code == 1 and f"the guard (pid {guard}) was killed" in err and is_gone(pid), (code, err))
+        finally:
+            process.kill()
+            process.wait()
 
 
 def files():
