@@ -7,7 +7,7 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <fstream>
+#include <string_view>
 
 #include "io/descriptor.hpp"
 
@@ -58,6 +58,22 @@ std::optional<std::string> short_file(const std::string& path, std::string& why_
   return text;
 }
 
+/// Writes a file anew. A pipe that no process reads is refused: the job has ended, and
+/// does not wait for one.
+bool write_short_file(const std::string& path, std::string_view text) {
+  const unique_descriptor file(
+      ::open(path.c_str(),
+             O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644));
+  if (!file) return false;
+  while (!text.empty()) {
+    const ssize_t some = ::write(file.get(), text.data(), text.size());
+    if (some < 0 && errno == EINTR) continue;
+    if (some <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(some));
+  }
+  return true;
+}
+
 #if MANYWORLDS_HAS_JSON
 
 using nlohmann::json;
@@ -68,13 +84,15 @@ const json* member_of(const json& in, const char* name) {
   return found == in.end() ? nullptr : &*found;
 }
 
-/// A time is a number, or a text of digits.
+/// Takes a number, or a text of digits. Returns 0 for what is no time of this era, such
+/// as one in nanoseconds.
 std::int64_t seconds_of(const json* time) {
-  if (!time) return 0;
-  if (time->is_number_integer()) return time->get<std::int64_t>();
-  if (time->is_string())
-    return std::strtoll(time->get_ref<const std::string&>().c_str(), nullptr, 10);
-  return 0;
+  constexpr std::int64_t end_of_year_9999 = 253402300799;
+  std::int64_t seconds = 0;
+  if (time && time->is_number_integer()) seconds = time->get<std::int64_t>();
+  if (time && time->is_string())
+    seconds = std::strtoll(time->get_ref<const std::string&>().c_str(), nullptr, 10);
+  return seconds > end_of_year_9999 ? 0 : seconds;
 }
 
 #endif
@@ -122,10 +140,7 @@ bool pass_on_error(const error_record& record, int code, const std::string& path
   const auto message = out.find("message");
   if (message == out.end()) return false;
   if (message->is_object()) (*message)["errorCode"] = code;
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << out.dump(-1, ' ', false, json::error_handler_t::replace);
-  file.close();
-  return file.good();
+  return write_short_file(path, out.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
 #else
@@ -138,10 +153,7 @@ std::optional<error_record> read_error_record(const std::string& path,
 }
 
 bool pass_on_error(const error_record& record, int, const std::string& path) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << record.json;
-  file.close();
-  return file.good();
+  return write_short_file(path, record.json);
 }
 
 #endif

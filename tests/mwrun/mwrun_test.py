@@ -520,6 +520,8 @@ def error_files():
     _, _, err = shell(script('{"message": {"message": "half'))
     claim("L36 half of a file is named, and ends nothing else", "is no JSON object with a message" in err and
           "exitcode  : 5" in err, err)
+    _, _, err = shell(script('{"message": "plain", "timestamp": 9223372036854775807}'))
+    claim("L36 a time beyond all years is not shown", re.search(r"time      : 20\d\d-", err), err)
     _, _, err = shell("ln -s /etc/passwd $TORCHELASTIC_ERROR_FILE; exit 5")
     claim("L36 a link is not followed", "is a symbolic link" in err and "root:" not in err, err)
     _, _, err = shell("head -c 10000000 /dev/zero > $TORCHELASTIC_ERROR_FILE; exit 5")
