@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -244,6 +245,9 @@ def starters():
     process.send_signal(signal.SIGHUP)
     code, out, err = finish(process)
     claim("a job under nohup outlives its terminal", code == 0 and out == "done\n", (code, out, err))
+    code, _, err = started(["--no-python", "true"], lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8)))
+    claim("too few descriptors are named with their limit", code == 1 and "Too many open files (ulimit -n)" in err,
+          (code, err))
     for wrong in ("--rdzv-id=a/b", "--role=a b"):
         code, _, err = run(wrong, "--no-python", "true")
         claim(f"{wrong} is a wrong command line", code == 2 and err.count("\n") == 1, (code, err))
@@ -374,6 +378,31 @@ def events():
     code, out, err = shell("echo x", "--event-log-handler=file:/proc/nothing/events")
     claim("a file that cannot be made is told of, and ends no job", code == 0 and out == "x\n" and "nothing is recorded" in
           err, err)
+
+
+def stuck_files():
+    """Files of a user's that are full, or pipes that no process reads."""
+    with tempfile.TemporaryDirectory() as folder:
+        pipe = os.path.join(folder, "pipe")
+        os.mkfifo(pipe)
+        code, out, err = shell("echo x", f"--event-log-handler=file:{pipe}")
+        claim("a pipe without a reader keeps no job from starting", code == 0 and out == "x\n" and
+              "nothing is recorded" in err, (code, out, err))
+        code, out, err = shell("echo x", "--event-log-handler=file:/dev/full")
+        claim("events that a full disk does not take are told of", code == 0 and out == "x\n" and
+              "events and metrics were lost: write: No space left" in err, (code, out, err))
+        text = """echo '{"message": "x"}' > $TORCHELASTIC_ERROR_FILE; exit 5"""
+        code, _, err = shell(text, environment={**CLEAN, "TORCHELASTIC_ERROR_FILE": pipe})
+        claim("nor from ending, where the root cause goes there", code == 1 and "cannot be written" in err, (code, err))
+        code, out, err = shell("echo x; echo y >&2", "--redirects=3", "--log-dir=/proc/nothing")
+        claim("where files cannot be made, what workers print is on the console", code == 0 and out == "x\n" and
+              "y\n" in err and "workers print to the console" in err, (code, out, err))
+        code, out, err = shell("echo x", "--tee=1", environment={**CLEAN, "TMPDIR": "/proc/nothing"})
+        claim("no folder of its own is told of", code == 0 and out == "x\n" and
+              "there are no log and error files" in err, (code, out, err))
+    for wrong in ("--secret-file=/nothing", "--agent-lost-after=0"):
+        code, _, err = run(wrong, "--no-python", "true")
+        claim(f"{wrong} is a wrong command line", code == 2 and err.count("\n") == 1, (code, err))
 
 
 def probe(port, host="127.0.0.1", method="GET"):
@@ -600,7 +629,7 @@ def beside_torchrun():
     claim("L4 torchrun itself sets the same variables", names == ours, names ^ ours)
 
 
-for part in (environment, python, lives_and_deaths, one_worker_alone, signals, starters, descendants, files, events, health, console,
+for part in (environment, python, lives_and_deaths, one_worker_alone, signals, starters, descendants, files, events, stuck_files, health, console,
              error_files, programs, pytorch, beside_torchrun):
     part()
 claim_nothing_is_left()

@@ -165,6 +165,7 @@ mw::runtime_options meet(const command_line& line, mw::launch_options& job) {
   const bool is_alone = line.standalone || line.max_nodes == 1;
   const bool meets_alone =
       is_alone && (meeting.backend == "standalone" || meeting.backend == "manual");
+  meeting.secret = secret_of(line);
   if (meets_alone) {
     meeting.backend = "standalone";
     meeting.limits.min_nodes = meeting.limits.max_nodes = 1;
@@ -174,7 +175,6 @@ mw::runtime_options meet(const command_line& line, mw::launch_options& job) {
     throw usage_error("--nnodes: a range was given: a static run has fixed nodes");
   meeting.endpoint = endpoint_of(line, meeting.backend);
   meeting.node_rank = line.node_rank;
-  meeting.secret = secret_of(line);
   meeting.insecure = line.insecure;
   const mw::socket_address own = own_address_of(line, meeting);
   job.host = mw::detail::host_of(own.text());

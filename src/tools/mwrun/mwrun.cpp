@@ -14,6 +14,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "manyworlds/coro/worker_thread.hpp"
 #include "manyworlds/io/signals.hpp"
 #include "manyworlds/launch/process_guard.hpp"
+#include "manyworlds/launch/rendezvous.hpp"
 #include "manyworlds/version.hpp"
 #include "mwrun/job_of_line.hpp"
 #include "mwrun/meeting_of_line.hpp"
@@ -85,6 +87,14 @@ class teller {
 
   mw::worker_thread thread_{"mw-messages"};
 };
+
+/// Names the limit of this process that is behind an error; empty if it may be any.
+const char* limit_behind(const std::error_code& error) {
+  if (error == std::errc::resource_unavailable_try_again)
+    return ": there can be no other process or thread (ulimit -u)";
+  if (error == std::errc::too_many_files_open) return " (ulimit -n)";
+  return "";
+}
 
 std::optional<std::string> variable_here(std::string_view name) {
   const char* const value = std::getenv(std::string(name).c_str());
@@ -190,7 +200,13 @@ int run(const command_line& line) {
     return 0;
   }
   std::optional<own_log_folder> logs;
-  if (line.log_dir.empty()) job.log_folder = logs.emplace().path();
+  if (line.log_dir.empty()) {
+    job.log_folder = logs.emplace().path();
+    if (job.log_folder.empty()) {
+      say("there are no log and error files: TMPDIR, or else /tmp, takes no folder "
+          "(--log-dir names another place)");
+    }
+  }
   const mw::launch_result end = run_here(std::move(job), how, line.signals_to_handle);
   report(end, line);
   return code_of(end, line);
@@ -229,6 +245,12 @@ int main(int argc, char** argv) {
   } catch (const std::invalid_argument& e) {
     say(e.what());
     return bad_usage;
+  } catch (const mw::rendezvous_error& e) {
+    say(e.what());
+    return e.kind() == mw::rendezvous_error_kind::bad_options ? bad_usage : has_failed;
+  } catch (const std::system_error& e) {
+    say(fmt::format("{}{}", e.what(), limit_behind(e.code())));
+    return has_failed;
   } catch (const std::exception& e) {
     say(e.what());
     return has_failed;
