@@ -102,6 +102,9 @@ class health_endpoint::server {
   /// Returns when it is to be run again, also if nothing comes.
   [[nodiscard]] duration run() {
     run_(daemon_);
+    // At its limit of connections the library does not listen, and begins again only with
+    // the run after the one that has closed some: nothing else would wake it.
+    run_(daemon_);
     MHD_UNSIGNED_LONG_LONG milliseconds = 0;
     const duration longest = std::chrono::hours(1);
     if (timeout_(daemon_, &milliseconds) != MHD_YES) return longest;

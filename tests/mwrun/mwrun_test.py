@@ -439,6 +439,14 @@ def health():
             with socket.create_connection(("127.0.0.1", port)) as silent:
                 silent.sendall(b"GET / HT")
                 claim("L42 a client that says half of a question holds up no other", probe(port)[0] == 200)
+            crowd = [socket.create_connection(("127.0.0.1", port)) for _ in range(80)]
+            for one in crowd:
+                one.sendall(b"G")
+            time.sleep(0.3)
+            for one in crowd:
+                one.close()
+            claim("L42 more clients than it takes hold it up no longer than they stay",
+                  until(lambda: probe(port)[0] == 200), probe(port))
             report = json.loads(subprocess.run([MWSTAT, str(process.pid), "--json"], stdout=subprocess.PIPE, check=False,
                                                timeout=LIMIT).stdout)[0]["jobs"][0]
             claim("mwstat shows the job", (report["run"], report["round"], report["nodes"], report["restarts"],
