@@ -136,6 +136,7 @@ task<bool> worker_group::replacement(worker& w, const exit_reason& end) {
 
 /// `failed` is when the process before it did, if that was here.
 task<exit_reason> worker_group::one_life(worker& w, time_point failed) {
+  w.verdict.clear();
   process_options how = describe(w);
   w.process = std::make_unique<supervised_process>(runtime_, std::move(how));
   exit_reason end;
@@ -315,8 +316,9 @@ watch_options worker_group::how_to_watch() {
   how.reported = [this](int rank, const worker_report& what) {
     output_.records->note_report(rank, what);
   };
-  how.convicted = [this](const std::string& verdict) {
+  how.convicted = [this](int rank, const std::string& verdict) {
     output_.records->status()->note_verdict(verdict);
+    if (worker* const w = find(rank)) w->verdict = verdict;
   };
   return how;
 }
@@ -373,6 +375,9 @@ void worker_group::note_failure(const worker& w, const exit_reason& end,
   } else if (end.signal != 0) {
     f.traceback = fmt::format("Signal {} ({}) received by PID {}", end.signal,
                               received_signal{end.signal}.text(), end.pid);
+    // The signal was the agent's own.
+    if (!w.verdict.empty())
+      f.traceback += ", since it was stuck" + w.verdict.substr(w.verdict.find(": "));
   } else {
     f.traceback =
         end.kind == exit_kind::not_started ? end.text() : std::string(how_to_learn_more);

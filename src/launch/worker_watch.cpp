@@ -375,7 +375,7 @@ worker_watch::followed* worker_watch::find(int rank, pid_t pid) noexcept {
 /// The end that follows is the worker's failure, as any other: a restart by scope.
 task<void> worker_watch::carry_out(hang_verdict verdict) {
   options_.told(verdict.text());
-  if (options_.convicted) options_.convicted(verdict.text());
+  if (options_.convicted) options_.convicted(verdict.rank, verdict.text());
   co_await take_dumps(verdict);
   followed* f = find(verdict.rank, verdict.pid);
   if (!f) co_return;

@@ -42,7 +42,7 @@ struct watch_options {
   /// Takes an event, a metric or a span of a worker.
   std::function<void(int rank, const worker_report& what)> reported;
   /// Takes the sentence on a worker that is stuck.
-  std::function<void(const std::string& verdict)> convicted;
+  std::function<void(int rank, const std::string& verdict)> convicted;
 };
 
 /// One start of a worker.

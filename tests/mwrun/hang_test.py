@@ -110,6 +110,9 @@ def stopped():
         code = running.wait()
         claim("L29 after the limit, and is killed", code == 1 and took > 1.9 and "SIGKILL" in running.text(),
               (code, took, running.text()))
+        claim("L29 the summary says why, too", re.search(r"traceback : Signal 9 \(SIGKILL\) received by PID \d+, since it "
+                                                         r"was stuck: it is stopped for \d", running.text()),
+              running.text())
         print(f"        {took:.2f} s from the signal to the verdict, limit 2 s")
     with job("--nproc-per-node=2", "--hang-timeout=2", "--restart-scope=worker", "--max-restarts=1", *WAITS) as running:
         running.says("RANK 1 PID")
