@@ -222,6 +222,12 @@ def coming_and_going():
         codes = job.codes()
         claim("L60 and end the job when none is left", codes is not None and "no restarts are left" in job.text(),
               (codes, job.text()))
+    with Job("--nnodes=1", "--rdzv-conf=last_call_timeout=0.1", script="sleep 2") as job:
+        job.add()
+        time.sleep(1)
+        job.add()
+        claim("a spare that was not needed says so", job.codes() == [0, 0] and "has ended: this node waited" in job.text(),
+              job.text())
 
 
 def replaced_alone():
