@@ -106,7 +106,8 @@ void coordinator::session::hear(agent_words said) {
   // What it saw during an older round says nothing about the nodes of this one.
   if (stands && knows == stands->number) {
     for (const std::string& id : said_.died) owner_.table_.note_death(id);
-    if (!said_.notice.empty()) owner_.board_.post(knows, said_.node.id, said_.notice);
+    if (!said_.notice.empty() && stands->find(said_.node.id))
+      owner_.board_.post(knows, said_.node.id, said_.notice);
   }
   if (said_.closes) owner_.closing_ = true;
   if (said_.has_left) {

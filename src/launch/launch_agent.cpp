@@ -277,9 +277,10 @@ task<void> launch_agent::core::go_through_rounds() {
     } catch (const rendezvous_error& e) {
       // A spare is not needed any longer, and a node that has workers has lost its job.
       if (e.kind() != rendezvous_error_kind::closed || (group_ && !is_fenced_)) throw;
-      tell(fmt::format("the run {} is closed: no worker is started here, and a new run "
-                       "needs another id",
-                       job_.run_id));
+      tell(
+          fmt::format("the run {} is closed: no worker is started here, and a new run "
+                      "needs another id",
+                      job_.run_id));
       result_.is_success = true;
       co_return;
     }

@@ -115,7 +115,7 @@ class worker_group {
     event decided;
     worker_files files;
     std::optional<worker_result> result;  ///< of this start
-    std::string verdict;  ///< on the process that runs, or has ended
+    std::string verdict;                  ///< on the process that runs, or has ended
     std::unique_ptr<supervised_process> process;
     std::vector<std::shared_ptr<log_follower>> followers;
   };

@@ -98,6 +98,19 @@ void worker_reports::begin(int rank, int incarnation, pid_t pid) {
 
 void worker_reports::end(int rank) noexcept { accounts_.erase(rank); }
 
+void worker_reports::hear_rest(int rank) {
+  const auto found = connections_.find(rank);
+  const auto account = accounts_.find(rank);
+  if (found == connections_.end() || account == accounts_.end()) return;
+  const connection c{found->second, account->second.reporter, rank,
+                     account->second.incarnation};
+  for (bool is_over = false; !is_over;) {
+    const std::optional<worker_report> report = next_report(c, is_over);
+    if (!report) return;
+    take(account->second, *report);
+  }
+}
+
 const worker_account* worker_reports::of(int rank) const noexcept {
   const auto found = accounts_.find(rank);
   return found == accounts_.end() ? nullptr : &found->second;

@@ -91,7 +91,9 @@ class worker_reports {
 
   /// Begins the account of a process; the one before it of the rank is dropped.
   void begin(int rank, int incarnation, pid_t pid);
-  /// Drops the account of a process that has ended.
+  /// Hears what a process that has ended had said before.
+  void hear_rest(int rank);
+  /// Drops its account.
   void end(int rank) noexcept;
   [[nodiscard]] const std::map<int, worker_account>& accounts() const noexcept {
     return accounts_;

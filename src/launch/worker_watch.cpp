@@ -156,6 +156,7 @@ void worker_watch::ended(int rank) {
   const duration ran =
       found == followed_.end() ? duration::zero() : home_.now() - found->second.began;
   followed_.erase(rank);
+  if (reports_) reports_->hear_rest(rank);
   const worker_account* const account = reports_ ? reports_->of(rank) : nullptr;
   if (!account) return;
   // One that ends before its worlds are up again leaves those of the process before.

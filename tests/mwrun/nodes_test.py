@@ -226,7 +226,7 @@ def coming_and_going():
         job.add()
         time.sleep(1)
         job.add()
-        claim("a spare that was not needed says so", job.codes() == [0, 0] and "has ended: this node waited" in job.text(),
+        claim("a spare that was not needed says so", job.codes() == [0, 0] and "is closed: no worker is started here" in job.text(),
               job.text())
 
 
