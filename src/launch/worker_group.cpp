@@ -10,6 +10,7 @@
 
 #include "duration_text.hpp"
 #include "launch/error_record.hpp"
+#include "launch/variable_reader.hpp"
 #include "launch/worker_variables.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
@@ -219,14 +220,14 @@ process_options worker_group::describe(worker& w) {
     w.files = {};
   }
   const std::string& address = place_.store_here;
-  const std::size_t colon = address.rfind(':');
   worker_place place;
   place.local_rank = w.local_rank;
   place.attempt = place_.attempt - 1;
   place.restarts = place_.restarts;
   place.incarnation = w.incarnation;
-  place.store_host = address.substr(0, colon);
-  place.store_port = static_cast<std::uint16_t>(std::stoi(address.substr(colon + 1)));
+  // PyTorch wants an IPv6 address without brackets.
+  place.store_host = host_of(address);
+  place.store_port = port_of(address).value_or(0);
   place.error_file = w.files.record;
   if (job_.takes_results) place.result_file = make_result(w);
   process_options how(job_.program);

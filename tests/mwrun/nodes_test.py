@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -156,6 +157,24 @@ def command_lines():
         claim(f"L3 a wrong {what} is one line that names it",
               one.returncode == 2 and one.stderr.startswith(f"mwrun: {what}") and one.stderr.count("\n") == 1,
               one.stderr)
+
+
+def over_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as some:
+            some.bind(("::1", 0))
+            port = some.getsockname()[1]
+    except OSError as e:
+        print(f"skipped IPv6: {e}")
+        return
+    with Job("--nnodes=2", "--local-addr=::1", endpoint=f"[::1]:{port}",
+             script='echo "$RANK $WORLD_SIZE 0 0 0" >> "$PLACES"; echo "$MASTER_ADDR" >> "$PLACES.addresses"') as job:
+        job.add(count=2)
+        codes = job.codes()
+        with open(job.places + ".addresses", encoding="ascii") as file:
+            addresses = file.read()
+        claim("L13 nodes meet at an endpoint of IPv6, and workers get its address as PyTorch wants it",
+              codes == [0, 0] and addresses == "::1\n::1\n", (codes, addresses, job.text()))
 
 
 def failing():
@@ -422,6 +441,7 @@ def main():
     endpoint = etcd.endpoint if etcd else None
     try:
         command_lines()
+        over_ipv6()
         failing()
         coming_and_going()
         replaced_alone()
