@@ -299,8 +299,9 @@ task<void> launch_agent::core::go_through_rounds() {
 /// Returns nothing if this node is to leave. Workers may run on meanwhile.
 task<std::optional<round>> launch_agent::core::next_round() {
   asked_at_ = runtime_.home().now();
+  // `next` keeps the limit, and a spare waits without one.
   const auto note_waiting = [this] {
-    records_.status()->note_waiting(later(asked_at_, job_.meeting.limits.join));
+    records_.status()->note_waiting(time_point::max());
   };
   if (!group_) note_waiting();
   is_fenced_ = false;
