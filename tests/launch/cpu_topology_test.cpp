@@ -126,7 +126,7 @@ TEST_CASE("exclusive: workers of one node share its cores, and no core is split"
   CHECK(cpus_of_worker(machine, numa_binding::exclusive, 2, 3) == numbers{3, 19});
   // A GPU without a worker keeps its share.
   CHECK(cpus_of_worker(machine, numa_binding::exclusive, 1, 2) == numbers{2, 18});
-  CHECK_THROWS_WITH_AS(cpus_of_worker(machine, numa_binding::exclusive, 0, 15),
+  CHECK_THROWS_WITH_AS((void)cpus_of_worker(machine, numa_binding::exclusive, 0, 15),
                        doctest::Contains("node 0 has 4 cores for 15 workers"),
                        std::invalid_argument);
 }
@@ -166,7 +166,7 @@ TEST_CASE("a machine that says nothing of NUMA is one node") {
   CHECK(cpus_of_worker(machine, numa_binding::node, 1, 2) == numbers{0, 1, 2});
   CHECK(cpus_of_worker(machine, numa_binding::socket, 1, 2) == numbers{0, 1, 2});
   CHECK(cpus_of_worker(machine, numa_binding::exclusive, 1, 2) == numbers{2});
-  CHECK_THROWS_AS(cpus_of_worker(recorded.read({}), numa_binding::node, 0, 1),
+  CHECK_THROWS_AS((void)cpus_of_worker(recorded.read({}), numa_binding::node, 0, 1),
                   std::invalid_argument);
 }
 
@@ -174,9 +174,10 @@ TEST_CASE("a GPU on a node that may not be used is named") {
   recorded_machine recorded;
   describe_two_sockets(recorded);
   recorded.add_gpu("0000:c1:00.0", "GPU-d", 3);
-  CHECK_THROWS_WITH_AS(cpus_of_worker(recorded.read({0, 1}), numa_binding::node, 0, 1),
-                       doctest::Contains("of node 3, where the GPU of local rank 0 is"),
-                       std::invalid_argument);
+  CHECK_THROWS_WITH_AS(
+      (void)cpus_of_worker(recorded.read({0, 1}), numa_binding::node, 0, 1),
+      doctest::Contains("of node 3, where the GPU of local rank 0 is"),
+      std::invalid_argument);
 }
 
 TEST_CASE("this machine has CPUs for two workers, by each kind but exclusive") {

@@ -158,7 +158,7 @@ TEST_CASE(
   all[2].state = 'T';
   all[2].in_state = limit - 300ms;
   CHECK(outcome_of(judged(all)).empty());
-  for (const std::size_t by : {0, 1, 3}) suspect(all[by], 2);
+  for (const std::size_t by : {0u, 1u, 3u}) suspect(all[by], 2);
   const auto verdicts = judged(all);
   REQUIRE(outcome_of(verdicts) == "2 stopped_and_suspected");
   CHECK(verdicts[0].text().find("is stuck: it is stopped, and silent for 2 s") !=

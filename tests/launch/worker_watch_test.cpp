@@ -174,7 +174,7 @@ TEST_CASE("what workers report goes to the sinks of the job") {
 TEST_CASE(
     "L63: a worker that asks for a restart of all gets it, as long as one is left") {
   launch_options options = three_that("asks");
-  for (const std::size_t most : {1, 0}) {
+  for (const std::size_t most : {1u, 0u}) {
     CAPTURE(most);
     options.max_restarts = most;
     told_job j(options);
