@@ -21,7 +21,7 @@ constexpr std::size_t outgoing_bytes = 256 * 1024;
 // An upper bound of what a new key costs beside its bytes.
 constexpr std::size_t key_overhead = 128;
 
-std::string host_of(const stream& client) {
+std::string host_of_client(const stream& client) {
   const std::string text = client.peer_address().text();
   return text.substr(0, text.rfind(':'));
 }
@@ -67,7 +67,7 @@ tcp_store_session::tcp_store_session(tcp_store_server& server, stream& client) n
       parser_(server.options_.limits),
       blocked_(*this),
       watched_(*this),
-      host_(host_of(client)) {
+      host_(host_of_client(client)) {
   has_room_.set();
 }
 

@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "manyworlds/detail/config.hpp"
+
 namespace manyworlds::inline v0 {
 
 /// Where an event has happened.
@@ -22,6 +24,7 @@ using event_value = std::variant<std::monostate, bool, std::int64_t, double, std
 struct job_event {
   std::string name;
   event_source source = event_source::agent;
+  /// When it has happened.
   std::chrono::system_clock::time_point time = std::chrono::system_clock::now();
   std::vector<std::pair<std::string, event_value>> metadata = {};
 };
@@ -31,6 +34,7 @@ struct job_metric {
   std::string name;
   double value = 0;
   std::string group = "torchelastic";
+  /// When it was measured.
   std::chrono::system_clock::time_point time = std::chrono::system_clock::now();
 };
 
@@ -58,7 +62,9 @@ class job_sink {
   job_sink(const job_sink&) = delete;
   job_sink& operator=(const job_sink&) = delete;
   virtual ~job_sink() = default;
+  /// Takes what has happened.
   virtual void take(const job_event& event) = 0;
+  /// Takes a number.
   virtual void take(const job_metric& metric) = 0;
 };
 
