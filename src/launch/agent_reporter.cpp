@@ -138,7 +138,7 @@ std::unique_ptr<worker_thread> dump_thread() {
   return std::make_unique<worker_thread>("mw-dump");
 }
 
-void write_whole(int to, std::string_view text) noexcept {
+void write_dump_text(int to, std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t some = ::write(to, text.data(), text.size());
     if (some < 0 && errno == EINTR) continue;
@@ -247,7 +247,7 @@ void agent_reporter::write_dump(const stay& here, int to) noexcept {
   } catch (const std::exception&) {
     return;  // no memory for a dump
   }
-  write_whole(to, text);
+  write_dump_text(to, text);
   tell(dump_written());
 }
 
