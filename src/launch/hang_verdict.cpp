@@ -69,11 +69,12 @@ struct finding {
   duration since;
 };
 
-std::optional<finding> finding_of(const witnesses& all, const hang_witness& w,
-                                  duration limit) {
+std::optional<finding> finding_of(const hang_question& asked, const hang_witness& w) {
+  const witnesses& all = asked.workers;
+  const duration limit = asked.limit;
   if (w.in_state >= limit && w.state == 'T')
     return finding{hang_reason::stopped, w.in_state};
-  if (w.in_state >= limit && w.state == 'D')
+  if (w.in_state >= asked.kernel_limit && w.state == 'D')
     return finding{hang_reason::in_kernel, w.in_state};
   if (!w.beats || w.state == 't') return std::nullopt;
   if (w.silent >= limit) {
@@ -165,7 +166,7 @@ std::vector<hang_verdict> hang_verdicts(const hang_question& asked) {
   std::vector<hang_verdict> verdicts;
   if (asked.was_late) return verdicts;
   for (const hang_witness& w : asked.workers) {
-    if (const auto found = finding_of(asked.workers, w, asked.limit))
+    if (const auto found = finding_of(asked, w))
       verdicts.push_back(verdict_on(asked.workers, w, *found, asked.limit));
   }
   if (!verdicts.empty()) return verdicts;

@@ -95,6 +95,8 @@ struct hang_verdict {
 struct hang_question {
   /// From when on what stands still is stuck.
   duration limit{0};
+  /// The same of uninterruptible sleep; at most that.
+  duration kernel_limit{0};
   /// This process was held up itself: then it has seen nothing that counts.
   bool was_late = false;
   std::vector<hang_witness> workers;

@@ -19,6 +19,7 @@
 #include "launch/job_records.hpp"
 #include "launch/torchrun_keys.hpp"
 #include "launch/worker_group.hpp"
+#include "launch/worker_variables.hpp"
 #include "link/wire.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
@@ -62,6 +63,14 @@ launch_options checked_job(launch_options job) {
   if (job.grace < duration::zero()) refuse("the grace is negative");
   if (job.hang_timeout && *job.hang_timeout < shortest_hang_timeout)
     refuse("a limit for hangs under 1 s, within which no worker is judged");
+  const auto devices = visible_devices(job.inherited);
+  if (job.virtual_local_rank && devices &&
+      devices->size() < static_cast<std::size_t>(job.workers)) {
+    refuse(fmt::format("{} workers, and {} visible devices for one each", job.workers,
+                       devices->size()));
+  }
+  if (job.kernel_limit && *job.kernel_limit <= duration::zero())
+    refuse("a limit for uninterruptible sleep that is not above 0");
   if (job.worlds_up_limit <= duration::zero())
     refuse("the time for worlds to be up again is not above 0");
   if (job.exit_barrier < duration::zero()) refuse("the exit barrier is negative");

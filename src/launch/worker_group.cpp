@@ -310,6 +310,7 @@ std::shared_ptr<const line_filter> worker_group::filter_of(int to) {
 watch_options worker_group::how_to_watch() {
   watch_options how;
   how.hang_limit = job_.hang_timeout;
+  how.kernel_limit = job_.kernel_limit;
   how.worlds_up_limit = job_.worlds_up_limit;
   how.inherited = job_.inherited;
   how.told = listener_.told;

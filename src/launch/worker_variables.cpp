@@ -2,21 +2,44 @@
 
 #include <algorithm>
 
+#include "manyworlds/detail/assertion.hpp"
+
 namespace manyworlds::inline v0::detail {
 
 namespace {
 
-/// Returns the entry of CUDA_VISIBLE_DEVICES that a local rank has, by position.
+bool has_hip_devices(const launch_variables& starters) {
+  const auto set = starters.find("HIP_VISIBLE_DEVICES");
+  return set != starters.end() && !set->second.empty();
+}
+
+/// Returns the device that a local rank has, by position.
 std::string device_of(const launch_variables& starters, int local_rank) {
-  const auto set = starters.find("CUDA_VISIBLE_DEVICES");
-  if (set == starters.end()) return std::to_string(local_rank);
-  std::string_view left = set->second;
-  for (int i = 0; i < local_rank && !left.empty(); ++i)
-    left.remove_prefix(std::min(left.find(',') + 1, left.size()));
-  return std::string(left.substr(0, left.find(',')));
+  const auto devices = visible_devices(starters);
+  if (!devices) return std::to_string(local_rank);
+  const auto at = static_cast<std::size_t>(local_rank);
+  MW_ASSERT(at < devices->size(), "the job was checked to have a device for each worker");
+  return (*devices)[at];
 }
 
 }  // namespace
+
+std::optional<std::vector<std::string>> visible_devices(
+    const launch_variables& starters) {
+  const auto set = starters.find(has_hip_devices(starters) ? "HIP_VISIBLE_DEVICES"
+                                                           : "CUDA_VISIBLE_DEVICES");
+  if (set == starters.end()) return std::nullopt;
+  std::vector<std::string> all;
+  for (std::string_view left = set->second; !left.empty();) {
+    const std::size_t comma = std::min(left.find(','), left.size());
+    std::string_view one = left.substr(0, comma);
+    while (one.starts_with(' ')) one.remove_prefix(1);
+    while (one.ends_with(' ')) one.remove_suffix(1);
+    all.emplace_back(one);
+    left.remove_prefix(std::min(comma + 1, left.size()));
+  }
+  return all;
+}
 
 launch_variables variables_of_worker(const launch_options& job, const round& r,
                                      const round_node& node, const worker_place& where) {
@@ -49,8 +72,11 @@ launch_variables variables_of_worker(const launch_options& job, const round& r,
   if (!starters.contains("TORCH_NCCL_ASYNC_ERROR_HANDLING"))
     put("TORCH_NCCL_ASYNC_ERROR_HANDLING", 1);
   if (node.slots > 1 && !starters.contains("OMP_NUM_THREADS")) put("OMP_NUM_THREADS", 1);
-  if (job.virtual_local_rank)
+  if (job.virtual_local_rank) {
     put("CUDA_VISIBLE_DEVICES", device_of(starters, where.local_rank));
+    if (has_hip_devices(starters))
+      put("HIP_VISIBLE_DEVICES", device_of(starters, where.local_rank));
+  }
   put("MANYWORLDS_RUN_ID", r.run);
   put("MANYWORLDS_ATTEMPT", where.attempt);
   put("MANYWORLDS_INCARNATION", where.incarnation);

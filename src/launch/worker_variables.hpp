@@ -1,7 +1,9 @@
 // Worker variables: the environment that a launcher gives to one worker.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "manyworlds/launch/launch_agent.hpp"
 #include "manyworlds/launch/round.hpp"
@@ -28,6 +30,13 @@ struct worker_place {
 [[nodiscard]] launch_variables variables_of_worker(const launch_options& job,
                                                    const round& r, const round_node& node,
                                                    const worker_place& where);
+
+/// Returns the devices that workers may share among them, one after the other: of
+/// HIP_VISIBLE_DEVICES, which wins where it is set, or of CUDA_VISIBLE_DEVICES. Nothing
+/// where neither restricts them. Source: torch 2.15, elastic/agent/server/
+/// local_elastic_agent.py (`_set_local_rank_env`).
+[[nodiscard]] std::optional<std::vector<std::string>> visible_devices(
+    const launch_variables& starters);
 
 /// Returns the argument with the number in place of `${local_rank}`.
 [[nodiscard]] std::string with_local_rank(std::string argument, int local_rank);

@@ -118,7 +118,8 @@ task<void> worker_watch::run() {
   co_await scope::run([this](scope& s) -> task<void> {
     if (reports_) s.spawn(reports_->run());
     if (timers_) s.spawn(timers_->run());
-    if (options_.hang_limit && is_real_) co_await judge(s);
+    const bool judges = options_.hang_limit || options_.kernel_limit;
+    if (judges && is_real_) co_await judge(s);
   });
   co_await sleep_for(duration::max());
 }
@@ -277,13 +278,13 @@ void worker_watch::kill_overrun(int rank, const std::string& what, int signal) {
 // ----------------------------------------------------------------------------- verdicts
 
 task<void> worker_watch::judge(scope& s) {
-  const duration limit = *options_.hang_limit;
+  const duration shortest = std::min(limit(), options_.kernel_limit.value_or(limit()));
   const duration period =
-      std::clamp(limit / 8, between_hang_looks_least, between_hang_looks_most);
+      std::clamp(shortest / 8, between_hang_looks_least, between_hang_looks_most);
   for (time_point last = home_.now();;) {
     co_await sleep_for(period);
     const time_point now = home_.now();
-    const bool was_late = now - last > period + std::max(limit / 4, least_held_up);
+    const bool was_late = now - last > period + std::max(shortest / 4, least_held_up);
     last = now;
     for (hang_verdict& v : hang_verdicts(question(was_late))) {
       followed* const f = find(v.rank, v.pid);
@@ -295,7 +296,8 @@ task<void> worker_watch::judge(scope& s) {
 
 hang_question worker_watch::question(bool was_late) {
   hang_question asked;
-  asked.limit = *options_.hang_limit;
+  asked.limit = limit();
+  asked.kernel_limit = std::min(limit(), options_.kernel_limit.value_or(limit()));
   asked.was_late = was_late;
   if (was_late) since_ = home_.now();
   for (auto& [rank, f] : followed_) {
@@ -307,7 +309,6 @@ hang_question worker_watch::question(bool was_late) {
 
 hang_witness worker_watch::witness(followed& f) {
   const time_point now = home_.now();
-  const duration limit = *options_.hang_limit;
   hang_witness w;
   w.rank = f.start.rank;
   w.pid = f.pid;
@@ -315,7 +316,7 @@ hang_witness worker_watch::witness(followed& f) {
   f.pulse.look(account ? account->reporter : f.pid, now);
   w.state = f.pulse.state();
   w.in_state = f.pulse.in_state(now);
-  w.was_at_disk = f.pulse.last_at_disk() && now - *f.pulse.last_at_disk() < limit;
+  w.was_at_disk = f.pulse.last_at_disk() && now - *f.pulse.last_at_disk() < limit();
   if (account && account->has_come) {
     add_reports(w, *account);
   } else if (!f.start.output_files.empty()) {
@@ -331,7 +332,7 @@ void worker_watch::add_reports(hang_witness& w, const worker_account& account) c
   const auto since = [&](time_point t) { return now - std::max(t, since_); };
   w.beats = account.last_beat && !account.is_at_rest;
   if (!w.beats) return;
-  w.was_late = account.last_late && now - *account.last_late < *options_.hang_limit;
+  w.was_late = account.last_late && now - *account.last_late < limit();
   w.silent = since(*account.last_beat);
   w.without_turn = since(account.last_turn);
   if (account.progress) w.without_progress = since(account.last_progress);

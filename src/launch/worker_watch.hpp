@@ -29,6 +29,8 @@ namespace manyworlds::inline v0::detail {
 struct watch_options {
   /// From when on a worker that stands still is stuck; without it none is.
   std::optional<duration> hang_limit;
+  /// The same of uninterruptible sleep alone.
+  std::optional<duration> kernel_limit;
   /// From when on a replacement has failed, if the worlds of its rank are not up again.
   duration worlds_up_limit = std::chrono::seconds(30);
   /// This process's variables: those of PyTorch's file timers are among them.
@@ -118,6 +120,9 @@ class worker_watch final : private worker_reports_listener {
   void kill_overrun(int rank, const std::string& what, int signal);
 
   [[nodiscard]] task<void> judge(scope& s);
+  [[nodiscard]] duration limit() const noexcept {
+    return options_.hang_limit.value_or(duration::max());
+  }
   [[nodiscard]] hang_question question(bool was_late);
   [[nodiscard]] hang_witness witness(followed& f);
   void add_reports(hang_witness& w, const worker_account& account) const;

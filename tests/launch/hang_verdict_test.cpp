@@ -38,7 +38,7 @@ void suspect(hang_witness& by, int rank) {
 
 std::vector<hang_verdict> judged(const std::vector<hang_witness>& all,
                                  bool was_late = false) {
-  return hang_verdicts({limit, was_late, all});
+  return hang_verdicts({limit, limit, was_late, all});
 }
 
 /// "2 stopped", and so on.
@@ -133,6 +133,15 @@ TEST_CASE(
   CHECK(outcome_of(judged(all)).empty());
   all[0].in_state = limit;
   CHECK(outcome_of(judged(all)) == "0 in_kernel");
+}
+
+TEST_CASE("L65: a limit for uninterruptible sleep alone convicts of nothing else") {
+  auto all = four();
+  all[0].state = 'D';
+  all[1].state = 'T';
+  all[0].in_state = all[1].in_state = limit;
+  all[2].without_turn = 1h;
+  CHECK(outcome_of(hang_verdicts({duration::max(), limit, false, all})) == "0 in_kernel");
 }
 
 TEST_CASE("L65: silence is a hang where peers of most of the worlds say the same") {

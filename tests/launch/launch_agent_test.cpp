@@ -128,6 +128,25 @@ TEST_CASE("L5, L7: what a worker inherits decides on some of its variables") {
         "1");
 }
 
+TEST_CASE("L7: HIP_VISIBLE_DEVICES wins where it is set, and each worker has a device") {
+  const round r = round_of_two();
+  launch_options job{.program = "p"};
+  job.inherited = {{"CUDA_VISIBLE_DEVICES", "4,6"}, {"HIP_VISIBLE_DEVICES", "1, 3"}};
+  job.virtual_local_rank = true;
+  const launch_variables set = variables_of_worker(job, r, r.nodes[0], place_of(1));
+  CHECK(set.at("CUDA_VISIBLE_DEVICES") == "3");
+  CHECK(set.at("HIP_VISIBLE_DEVICES") == "3");
+  job.inherited["HIP_VISIBLE_DEVICES"] = "";
+  const launch_variables other = variables_of_worker(job, r, r.nodes[0], place_of(1));
+  CHECK(other.at("CUDA_VISIBLE_DEVICES") == "6");
+  CHECK(!other.contains("HIP_VISIBLE_DEVICES"));
+  runtime rt;
+  job.workers = 3;
+  CHECK_THROWS_WITH_AS(launch_agent(rt, job),
+                       "launch: 3 workers, and 2 visible devices for one each",
+                       std::invalid_argument);
+}
+
 TEST_CASE("L8: the local rank stands for its name within an argument") {
   CHECK(with_local_rank("--gpu=${local_rank}", 12) == "--gpu=12");
   CHECK(with_local_rank("${local_rank}${local_rank}", 3) == "33");

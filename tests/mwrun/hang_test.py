@@ -219,6 +219,11 @@ def in_the_kernel():
             r"rank 1 \(pid \d+\) is stuck: it is in uninterruptible sleep for", IN_TIME), running.text())
         claim("and replaced once it has ended", running.says(r"rank 1 started again as pid \d+, incarnation 2", 20) and
               running.text().count("RANK 1 PID") <= 2, running.text())
+    with tempfile.TemporaryDirectory() as folder, job(
+            "--nproc-per-node=2", "--no-python", sys.executable, "-c", SPAWNS,
+            environment={**CLEAN, "TMPDIR": folder, "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": "1"}) as running:
+        claim("torch's variable limits uninterruptible sleep without --hang-timeout", running.says(
+            r"rank 1 \(pid \d+\) is stuck: it is in uninterruptible sleep for", IN_TIME), running.text())
 
 
 def output():

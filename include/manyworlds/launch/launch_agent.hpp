@@ -91,6 +91,9 @@ struct launch_options {
 
   /// A worker that stands still for this time is ended as stuck; without it none is.
   std::optional<duration> hang_timeout = std::nullopt;
+  /// A worker that is in uninterruptible sleep for this time is ended as stuck, also
+  /// without a `hang_timeout`.
+  std::optional<duration> kernel_limit = std::nullopt;
   /// If a worker was replaced and its worlds are not up again within this time, all are
   /// started again.
   duration worlds_up_limit = std::chrono::seconds(30);

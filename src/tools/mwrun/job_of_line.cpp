@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -32,12 +33,8 @@ mw::numa_binding binding_of(const std::string& said) {
 
 /// Returns the GPUs that workers can see.
 int gpus_here(const mw::launch_variables& inherited) {
-  const auto visible = inherited.find("CUDA_VISIBLE_DEVICES");
-  if (visible != inherited.end()) {
-    const std::string& all = visible->second;
-    return all.empty() ? 0
-                       : 1 + static_cast<int>(std::count(all.begin(), all.end(), ','));
-  }
+  if (const auto visible = mw::detail::visible_devices(inherited))
+    return static_cast<int>(visible->size());
   int count = 0;
   while (fs::exists(fmt::format("/dev/nvidia{}", count))) ++count;
   return count;
@@ -51,6 +48,21 @@ int workers_of(const std::string& said, const mw::launch_variables& inherited) {
     throw usage_error("--nproc-per-node: \"gpu\" was given: this machine has none");
   if (said == "auto") return gpus > 0 ? gpus : cpus;
   return said == "gpu" ? gpus : std::stoi(said);
+}
+
+/// torchrun has no option for it. What is not above 0 is none, as there.
+std::optional<mw::duration> kernel_limit_of(const mw::launch_variables& inherited) {
+  const auto set = inherited.find("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT");
+  if (set == inherited.end() || set->second.empty()) return std::nullopt;
+  constexpr double most = 1e9;
+  char* end = nullptr;
+  const double seconds = std::strtod(set->second.c_str(), &end);
+  if (*end != '\0' || !(seconds <= most)) {
+    throw usage_error(
+        fmt::format("{}: \"{}\" was given: expected seconds", set->first, set->second));
+  }
+  if (seconds <= 0) return std::nullopt;
+  return std::chrono::duration_cast<mw::duration>(std::chrono::duration<double>(seconds));
 }
 
 std::string random_id() {
@@ -171,6 +183,7 @@ mw::launch_options job_of(const command_line& line, mw::launch_variables inherit
   job.restart_window = line.restart_window;
   job.grace = line.shutdown_timeout;
   job.hang_timeout = line.hang_timeout;
+  job.kernel_limit = kernel_limit_of(job.inherited);
   job.store_port = static_cast<std::uint16_t>(
       is_alone && !line.standalone ? line.master_port.value_or(0) : 0);
   job.exit_barrier = line.exit_barrier_timeout;
