@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "io/descriptor.hpp"
+#include "io/system_environment.hpp"
 #include "manyworlds/coro/sleep.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -186,11 +187,10 @@ dns_settings load_dns_settings(const std::string& path) {
   dns_settings settings = read_dns_settings(text);
   if (settings.servers.empty())
     settings.servers.push_back(socket_address::loopback(dns_port));
-  char own[256]{};
-  if (settings.search.empty() && ::gethostname(own, sizeof own - 1) == 0) {
-    const std::string_view name(own);
+  if (settings.search.empty()) {
+    const std::string name = own_host_name();
     const std::size_t dot = name.find('.');
-    if (dot != std::string_view::npos && dot + 1 < name.size())
+    if (dot != std::string::npos && dot + 1 < name.size())
       settings.search.emplace_back(name.substr(dot + 1));
   }
   return settings;

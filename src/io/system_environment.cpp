@@ -9,6 +9,13 @@
 
 namespace manyworlds::inline v0::detail {
 
+std::string own_host_name() {
+  char host[HOST_NAME_MAX + 1]{};
+  // A name that was cut short is not terminated; the last byte is never written.
+  const bool is_named = ::gethostname(host, sizeof host - 1) == 0 && host[0] != '\0';
+  return is_named ? host : "localhost";
+}
+
 engine_choice system_environment::make_engine(engine_kind kind) {
   return detail::make_engine(kind);
 }
@@ -25,10 +32,7 @@ void system_environment::fill_random(std::span<std::byte> bytes) {
 }
 
 process_identity system_environment::identity() const {
-  char host[HOST_NAME_MAX + 1]{};
-  // A name that was cut short is not terminated; the last byte is never written.
-  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
-  return {::getpid(), decltype(process_identity::host)::clipped(host)};
+  return {::getpid(), decltype(process_identity::host)::clipped(own_host_name())};
 }
 
 }  // namespace manyworlds::inline v0::detail

@@ -1,11 +1,16 @@
 // System environment: the machine that a runtime runs on.
 #pragma once
 
+#include <string>
+
 #include "io/reactor.hpp"
 #include "io/system_process_host.hpp"
 #include "manyworlds/io/environment.hpp"
 
 namespace manyworlds::inline v0::detail {
+
+/// Returns this machine's name; "localhost" if it has none.
+[[nodiscard]] std::string own_host_name();
 
 /// The machine we run on: io_uring or epoll, getrandom, getpid, real threads.
 class system_environment : public environment {

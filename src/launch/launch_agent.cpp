@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "duration_text.hpp"
+#include "io/system_environment.hpp"
 #include "launch/attempt_store.hpp"
 #include "launch/coordinator.hpp"
 #include "launch/cpu_topology.hpp"

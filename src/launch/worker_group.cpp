@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "duration_text.hpp"
+#include "io/system_environment.hpp"
 #include "launch/error_record.hpp"
 #include "launch/variable_reader.hpp"
 #include "launch/worker_variables.hpp"
@@ -34,11 +35,6 @@ std::int64_t seconds_of_today() {
 task<void> show(std::shared_ptr<log_follower> one) { co_await one->run(); }
 
 }  // namespace
-
-std::string own_host_name() {
-  char name[256] = "";
-  return ::gethostname(name, sizeof name - 1) == 0 && name[0] ? name : "localhost";
-}
 
 std::string text_of_end(int rank, const exit_reason& end) {
   switch (end.kind) {

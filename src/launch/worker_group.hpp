@@ -165,7 +165,5 @@ class worker_group {
 [[nodiscard]] std::string text_of_end(int rank, const exit_reason& end);
 /// Returns the same of a failure; of a process that lives, why it cannot go on.
 [[nodiscard]] std::string text_of_failed(const worker_failure& f);
-/// Returns this machine's name, for people.
-[[nodiscard]] std::string own_host_name();
 
 }  // namespace manyworlds::inline v0::detail

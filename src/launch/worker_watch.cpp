@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +12,7 @@
 
 #include "duration_text.hpp"
 #include "io/process_list.hpp"
+#include "io/system_environment.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/access.hpp"
@@ -47,11 +47,6 @@ bool is_formed(const worker_account& account, std::string_view world) {
   return found != account.worlds.end() && found->second.kind == world_event_kind::formed;
 }
 
-std::string watching_host() {
-  char name[256] = "";
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-
 /// Returns whether the process descends from a worker of ours.
 bool is_within(pid_t pid, pid_t worker) {
   constexpr int most_ancestors = 64;
@@ -80,7 +75,7 @@ std::uintmax_t size_of_files(const std::vector<std::string>& paths) {
 worker_watch::worker_watch(runtime& rt, watch_options options)
     : home_(access::core(rt).user()),
       options_(std::move(options)),
-      host_(watching_host()),
+      host_(own_host_name()),
       since_(home_.now()) {
   // In a simulation there is no process that could report, or be looked at.
   is_real_ = access::core(rt).env().starts_threads();

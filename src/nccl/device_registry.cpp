@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "io/system_environment.hpp"
 #include "nccl/cuda_library.hpp"
 #include "nccl/nccl_library.hpp"
 #include "nccl/ranges.hpp"
@@ -63,9 +64,7 @@ error_message count_devices(const cuda_library& cuda, int& count) {
 std::string host_identity() {
   std::string boot_id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
-  std::array<char, 256> host{};
-  (void)::gethostname(host.data(), host.size() - 1);
-  return fmt::format("{} {}", boot_id, host.data());
+  return fmt::format("{} {}", boot_id, own_host_name());
 }
 
 /// Gives a share of the multiprocessors back when its world's communicator is gone.

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "io/system_environment.hpp"
 #include "launch/cpu_topology.hpp"
 #include "launch/worker_variables.hpp"
 
@@ -77,11 +78,6 @@ std::string replaced(std::string text, std::string_view macro, const std::string
   return text;
 }
 
-std::string host_name() {
-  char name[256] = "";
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
-}
-
 /// Returns whether the file is a program for the machine, which Python cannot read.
 bool is_binary(const std::string& path) {
   char head[4] = "";
@@ -138,7 +134,7 @@ void set_logs(const command_line& line, mw::launch_options& job) {
     std::string text = replaced(form, "${role_name}", role);
     text = replaced(text, "${local_rank}", std::to_string(local_rank));
     text = replaced(text, "${rank}", std::to_string(rank));
-    return replaced(text, "${hostname}", host_name());
+    return replaced(text, "${hostname}", mw::detail::own_host_name());
   };
 }
 
