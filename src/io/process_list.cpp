@@ -21,6 +21,9 @@ namespace manyworlds::inline v0::detail {
 
 namespace {
 
+/// Parents that change while we look cannot lead in a circle without an end.
+constexpr int most_generations = 64;
+
 template <class Number>
 bool parse(std::string_view text, Number& to) noexcept {
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), to);
@@ -85,6 +88,17 @@ std::optional<listed_process> look_at_process(pid_t pid) {
   if (!is_whole) return {};
   found.state = fields[0].front();
   return found;
+}
+
+bool descends_from(pid_t pid, pid_t ancestor) {
+  for (int i = 0; i < most_generations && pid > 1; ++i) {
+    if (pid == ancestor) return true;
+    const auto seen = look_at_process(pid);
+    if (!seen) return false;
+    if (seen->session == ancestor) return true;
+    pid = seen->parent;
+  }
+  return false;
 }
 
 std::vector<listed_process> list_processes() {

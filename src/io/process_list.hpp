@@ -25,6 +25,9 @@ struct listed_process {
 
 /// Returns nothing if there is no such process, or /proc does not tell.
 [[nodiscard]] std::optional<listed_process> look_at_process(pid_t pid);
+/// Returns whether a process is that one, descends from it, or is in its session: the
+/// session remains where a parent has ended.
+[[nodiscard]] bool descends_from(pid_t pid, pid_t ancestor);
 /// Throws std::system_error for an errno that says nothing of a process, but that looking
 /// is not possible now, as without a free descriptor.
 void require_look(int error);

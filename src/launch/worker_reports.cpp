@@ -39,7 +39,6 @@ constexpr int most_at_once = 64;
 constexpr std::size_t spare_connections = 64;
 constexpr std::size_t most_worlds_known = 4096;
 constexpr std::size_t most_deadlines = 4096;
-constexpr int most_generations = 64;
 
 std::string free_agent_name() {
   std::random_device seed;
@@ -52,18 +51,6 @@ pid_t peer_of(int connection) noexcept {
   socklen_t length = sizeof who;
   if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &who, &length) != 0) return 0;
   return who.uid == ::geteuid() || who.uid == 0 ? who.pid : 0;
-}
-
-/// A worker may be a shell that starts the program.
-bool descends_from(pid_t peer, pid_t worker) {
-  for (int i = 0; i < most_generations && peer > 1; ++i) {
-    if (peer == worker) return true;
-    const auto seen = look_at_process(peer);
-    if (!seen) return false;
-    if (seen->session == worker) return true;
-    peer = seen->parent;
-  }
-  return false;
 }
 
 }  // namespace
@@ -214,6 +201,7 @@ worker_account* worker_reports::admitted(const connection& from, const worker_he
   if (found == accounts_.end()) return nullptr;
   worker_account& account = found->second;
   if (account.incarnation != h.incarnation || account.is_connected) return nullptr;
+  // A worker may be a shell that starts the program.
   return descends_from(from.peer, account.pid) ? &account : nullptr;
 }
 

@@ -47,19 +47,6 @@ bool is_formed(const worker_account& account, std::string_view world) {
   return found != account.worlds.end() && found->second.kind == world_event_kind::formed;
 }
 
-/// Returns whether the process descends from a worker of ours.
-bool is_within(pid_t pid, pid_t worker) {
-  constexpr int most_ancestors = 64;
-  for (int i = 0; i < most_ancestors && pid > 1; ++i) {
-    if (pid == worker) return true;
-    const auto seen = look_at_process(pid);
-    if (!seen) return false;
-    if (seen->session == worker) return true;
-    pid = seen->parent;
-  }
-  return false;
-}
-
 }  // namespace
 
 std::uintmax_t size_of_files(const std::vector<std::string>& paths) {
@@ -253,7 +240,7 @@ void worker_watch::timer_expired(const file_timer_line& line) {
   // PyTorch lets a client ask for no signal.
   if (line.signal <= 0) return;
   for (const auto& [rank, f] : followed_) {
-    if (!is_within(line.pid, f.pid)) continue;
+    if (!descends_from(line.pid, f.pid)) continue;
     const auto which = look_at_process(line.pid);
     if (which && line.pid != f.pid) signal_process(*which, line.signal);
     kill_overrun(rank, line.scope, line.pid == f.pid ? line.signal : 0);
