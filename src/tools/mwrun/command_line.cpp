@@ -29,15 +29,9 @@ int number_in(std::string_view option, std::string_view text, int least, int mos
                                 option, text, least, most));
 }
 
-/// Takes seconds, with a fraction.
 mw::duration seconds_in(std::string_view option, std::string_view text) {
-  double value = -1;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  constexpr double longest = 1e9;
-  const bool is_number =
-      parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
-  if (is_number && value >= 0 && value <= longest)
-    return std::chrono::duration_cast<mw::duration>(std::chrono::duration<double>(value));
+  const auto given = seconds_of_text(text);
+  if (given && *given >= 0s) return *given;
   throw usage_error(
       fmt::format("{}: \"{}\" was given: expected seconds, 0 or more", option, text));
 }
@@ -543,6 +537,16 @@ void check_together(const command_line& line) {
 }
 
 }  // namespace
+
+std::optional<mw::duration> seconds_of_text(std::string_view text) {
+  double value = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  constexpr double longest = 1e9;
+  const bool is_number =
+      parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
+  if (!is_number || !(value >= -longest && value <= longest)) return std::nullopt;
+  return std::chrono::duration_cast<mw::duration>(std::chrono::duration<double>(value));
+}
 
 command_line read_command_line(const std::vector<std::string>& words,
                                variable_lookup variable, bool as_launch) {

@@ -112,6 +112,9 @@ using variable_lookup = std::optional<std::string> (*)(std::string_view name);
                                              variable_lookup variable,
                                              bool as_launch = false);
 
+/// Returns seconds, with a fraction; nothing for what is no number, or beyond 1e9.
+[[nodiscard]] std::optional<mw::duration> seconds_of_text(std::string_view text);
+
 /// Returns the help, as `--help` prints it.
 [[nodiscard]] std::string help_text(bool as_launch = false);
 

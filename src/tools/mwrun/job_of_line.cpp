@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -55,15 +54,12 @@ int workers_of(const std::string& said, const mw::launch_variables& inherited) {
 std::optional<mw::duration> kernel_limit_of(const mw::launch_variables& inherited) {
   const auto set = inherited.find("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT");
   if (set == inherited.end() || set->second.empty()) return std::nullopt;
-  constexpr double most = 1e9;
-  char* end = nullptr;
-  const double seconds = std::strtod(set->second.c_str(), &end);
-  if (*end != '\0' || !(seconds <= most)) {
+  const auto limit = seconds_of_text(set->second);
+  if (!limit) {
     throw usage_error(
         fmt::format("{}: \"{}\" was given: expected seconds", set->first, set->second));
   }
-  if (seconds <= 0) return std::nullopt;
-  return std::chrono::duration_cast<mw::duration>(std::chrono::duration<double>(seconds));
+  return *limit > mw::duration::zero() ? limit : std::nullopt;
 }
 
 std::string random_id() {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -67,14 +66,12 @@ std::string endpoint_of(const command_line& line, std::string_view backend) {
 }
 
 mw::duration seconds_of(const std::pair<const std::string, std::string>& pair) {
-  char* end = nullptr;
-  const double seconds = std::strtod(pair.second.c_str(), &end);
-  constexpr double most = 1e9;
-  if (end == pair.second.c_str() || *end != '\0' || !(seconds > 0 && seconds <= most)) {
+  const auto given = seconds_of_text(pair.second);
+  if (!given || *given <= mw::duration::zero()) {
     throw usage_error(fmt::format("--rdzv-conf: \"{}={}\" was given: expected seconds",
                                   pair.first, pair.second));
   }
-  return std::chrono::duration_cast<mw::duration>(std::chrono::duration<double>(seconds));
+  return *given;
 }
 
 /// Reads what torchrun's backends are configured by. What concerns their stores alone is
@@ -102,8 +99,12 @@ void read_limits(const command_line& line, mw::rendezvous_limits& limits) {
                ? usual
                : std::chrono::duration<double>(seconds_of(*at)).count();
   };
-  limits.silence = std::chrono::duration_cast<mw::duration>(std::chrono::duration<double>(
-      number_of(interval, usual_interval) * number_of(attempts, usual_attempts)));
+  // A product that is longer would not fit.
+  constexpr double longest = 1e9;
+  const double silence = std::min(
+      longest, number_of(interval, usual_interval) * number_of(attempts, usual_attempts));
+  limits.silence =
+      std::chrono::duration_cast<mw::duration>(std::chrono::duration<double>(silence));
 }
 
 /// Returns the "host:port" of an endpoint; of etcd's list, that of the first.
