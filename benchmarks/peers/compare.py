@@ -1,13 +1,13 @@
 """Our messages and collectives beside those of the peers, in one run and in turns. See README.md."""
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 
 import line_up
 from machine import Busy, machine, text_of
+from notes import Notes
 from tables import table
 from turns import rows_from, take_turns
 
@@ -77,12 +77,7 @@ def main():
     asked = list(line_ups) if options.question == "all" else [options.question]
     line_ups = {question: line_ups[question](options.mwbench, options) for question in asked}
     about = machine([one for contestants in line_ups.values() for one in contestants])
-    busy, notes, rows = Busy(), [], []
-
-    def note(text):
-        if text not in notes:
-            notes.append(text)
-            print(text, file=sys.stderr)
+    busy, note, rows = Busy(), Notes(), []
 
     def ask_all(question, contestants, sizes):
         gathered = take_turns(question, lambda one: getattr(one, question)(sizes), contestants,
@@ -107,12 +102,7 @@ def main():
             print(table(f"Two pairs at once, not pinned, half a round trip, us ({title}, of the "
                         "slower pair)", pairs, what, min))
     print_collectives([row for row in rows if row["bench"] == "collectives"])
-    for text in notes:
-        print(f"- {text}")
-    if options.json:
-        with open(options.json, "w") as out:
-            for row in [about | {"notes": notes}, *rows]:
-                out.write(json.dumps(row) + "\n")
+    note.conclude(about, rows, options.json)
     if options.plot:
         subprocess.run([options.mwbench, "--no-launcher", "draw", options.json, options.plot], check=True)
 

@@ -9,13 +9,13 @@ import select
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
 import line_up
 from contestants import Mwbench
 from machine import Busy, machine, text_of
+from notes import Notes
 from programs import LIMIT_S, Failed, end, rows_of, run
 from tables import number
 from turns import present_of, turns_of
@@ -195,13 +195,7 @@ def arguments():
 
 def main():
     options = arguments()
-    notes, rows = [], []
-
-    def note(text):
-        if text not in notes:
-            notes.append(text)
-            print(text, file=sys.stderr)
-
+    note, rows = Notes(), []
     present = present_of(contestants(options), note)
     about, busy = machine(present), Busy()
     for fault, rounds, limit in (("kill", options.kills, options.stop_limit),
@@ -214,12 +208,7 @@ def main():
     print(text_of(about))
     for fault in SIGNALS:
         print(table(fault, rows))
-    for text in notes:
-        print(f"- {text}")
-    if options.json:
-        with open(options.json, "w") as out:
-            for row in [about | {"notes": notes}, *rows]:
-                out.write(json.dumps(row) + "\n")
+    note.conclude(about, rows, options.json)
 
 
 main()

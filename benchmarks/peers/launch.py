@@ -1,7 +1,6 @@
 """Launching a job's workers: mwrun beside torchrun, in one run, in turns. See README.md."""
 
 import argparse
-import json
 import os
 import select
 import shlex
@@ -10,10 +9,10 @@ import signal
 import socket
 import statistics
 import subprocess
-import sys
 import time
 
 from machine import Busy, machine, text_of
+from notes import Notes
 from programs import LIMIT_S, Failed, version_in
 from tables import OURS, number, ratio
 from turns import present_of, turns_of
@@ -485,13 +484,7 @@ def main():
                 Launcher(TORCHRUN, torchrun, "PyPI's torch (install.sh --torch), or name it by --torchrun", folder,
                          [os.path.join(os.path.dirname(torchrun[0]), "python3"), "-W", "ignore", "-c",
                           "from importlib.metadata import version; print(version('torch'))"], False)]
-    notes = []
-
-    def note(text):
-        if text not in notes:
-            notes.append(text)
-            print(text, file=sys.stderr)
-
+    note = Notes()
     present = present_of(everyone, note)
     about, busy = machine(present), Busy()
     rows = []
@@ -504,12 +497,7 @@ def main():
     print(text_of(about))
     for text in tables(rows):
         print(text)
-    for text in notes:
-        print(f"- {text}")
-    if options.json:
-        with open(options.json, "w") as out:
-            for row in [about | {"notes": notes}, *rows]:
-                out.write(json.dumps(row) + "\n")
+    note.conclude(about, rows, options.json)
 
 
 main()

@@ -10,11 +10,11 @@ import shutil
 import socket
 import statistics
 import subprocess
-import sys
 import tempfile
 
 from contestants import Mwbench
 from machine import Busy, machine, text_of
+from notes import Notes
 from programs import HERE, LIMIT_S, Failed, end, rows_of, run, version_in
 from python_peers import PythonPeer
 from tables import OURS, number, ratio
@@ -251,13 +251,7 @@ def arguments():
 
 def main():
     options = arguments()
-    notes = []
-
-    def note(text):
-        if text not in notes:
-            notes.append(text)
-            print(text, file=sys.stderr)
-
+    note = Notes()
     stores, etcds = (present_of(each, note) for each in contestants(options))
     about, busy = machine({part.name: part for one in [*stores, *etcds] for part in one.parts}.values()), Busy()
     of_stores = gather("store", Contestant.operations, stores, options.rounds, note)
@@ -275,12 +269,7 @@ def main():
     print(table("The server's growth by them, MiB", crowds, met, OURS, TORCH, "server_mib"))
     if etcds:
         print(table("An operation of etcd, us (p50)", of_etcd, [ETCD, ETCD_GO], ETCD, ETCD_GO))
-    for text in notes:
-        print(f"- {text}")
-    if options.json:
-        with open(options.json, "w") as out:
-            for row in [about | {"notes": notes}, *of_stores, *of_etcd, *crowds]:
-                out.write(json.dumps(row) + "\n")
+    note.conclude(about, [*of_stores, *of_etcd, *crowds], options.json)
 
 
 main()
