@@ -102,6 +102,7 @@
 #include "launch/log_follower.cpp"
 #include "launch/manual_rendezvous.cpp"
 #include "launch/meeting_store.cpp"
+#include "launch/node_workers.cpp"
 #include "launch/notice_board.cpp"
 #include "launch/output_pump.cpp"
 #include "launch/own_address.cpp"

@@ -12,12 +12,12 @@
 #include "io/system_environment.hpp"
 #include "launch/attempt_store.hpp"
 #include "launch/coordinator.hpp"
-#include "launch/cpu_topology.hpp"
 #include "launch/guard_connection.hpp"
 #include "launch/health_endpoint.hpp"
 #include "launch/job_leader.hpp"
 #include "launch/job_notice.hpp"
 #include "launch/job_records.hpp"
+#include "launch/node_workers.hpp"
 #include "launch/torchrun_keys.hpp"
 #include "launch/worker_group.hpp"
 #include "launch/worker_variables.hpp"
@@ -44,8 +44,6 @@ constexpr duration shortest_hang_timeout = std::chrono::seconds(1);
 /// How long the leader waits, beyond the grace, until the others have heard how the job
 /// ends.
 constexpr duration last_orders = std::chrono::seconds(2);
-/// How long results of other nodes are waited for: they stand in the store already.
-constexpr duration result_wait = std::chrono::seconds(10);
 
 launch_options checked_job(launch_options job) {
   const auto refuse = [](const std::string& why) {
@@ -79,14 +77,10 @@ launch_options checked_job(launch_options job) {
   return job;
 }
 
-std::string result_key(int rank) { return fmt::format("manyworlds/result/{}", rank); }
-
-const char* plural(std::size_t count) { return count == 1 ? "" : "s"; }
-
 }  // namespace
 
 /// One node's part in a job: the rounds that it is in, what it tells the others, and what
-/// it does on orders. All of it is on the reactor.
+/// it orders where it leads them. All of it is on the reactor.
 class launch_agent::core {
  public:
   core(runtime& rt, launch_options job)
@@ -95,9 +89,9 @@ class launch_agent::core {
         meet_(rt, job_.meeting, node_description(job_.host, job_.workers, job_.role)),
         tally_(job_.max_restarts, job_.restart_window),
         records_(job_, own_host_name(), rt.home().now()),
-        store_(rt, job_) {
-    output_.cpus = cpus_of_workers(job_);
-    output_.records = &records_;
+        store_(rt, job_),
+        workers_(rt, job_, records_, store_,
+                 {[this] { to_post_.set(); }, [this] { return may_start(); }}) {
     using source = reporter::job_source;
     shown_ = std::make_shared<const source>(
         [status = records_.status()] { return status->report(); });
@@ -106,14 +100,11 @@ class launch_agent::core {
 
   task<launch_result> run();
   void end(int signal);
-  [[nodiscard]] pid_t pid_of(int rank) const noexcept {
-    return group_ ? group_->pid_of(rank) : 0;
-  }
+  [[nodiscard]] pid_t pid_of(int rank) const noexcept { return workers_.pid_of(rank); }
 
  private:
   using notices = std::map<std::string, std::string>;
 
-  void make_folder();
   void drop_workers() noexcept;
   [[nodiscard]] task<void> answer_probes();
   [[nodiscard]] task<void> end_with_guard();
@@ -130,18 +121,13 @@ class launch_agent::core {
   [[nodiscard]] task<void> drain();
   [[nodiscard]] task<void> finish();
   [[nodiscard]] task<void> until_heard();
-  [[nodiscard]] task<void> share_results(const worker_group& of, std::string address);
   [[nodiscard]] task<void> gather_results();
 
   void read(const notices& told);
   [[nodiscard]] task<void> lead();
   [[nodiscard]] task<void> open_store();
   void obey();
-  void end_because(const std::string& node, const worker_failure& f);
-  [[nodiscard]] task<void> start_attempt(job_orders ordered, std::uint64_t number);
-  void make_group(const job_orders& ordered);
-  [[nodiscard]] task<void> end_group(int signal, group_end why);
-  void tell_start(const job_orders& ordered);
+  [[nodiscard]] bool may_start() const noexcept { return signal_ == 0 && !is_over_; }
   void tell_changes(const round& next) const;
   [[nodiscard]] std::string notice() const;
   [[nodiscard]] bool may_grow() const;
@@ -157,25 +143,17 @@ class launch_agent::core {
   restart_tally tally_;
   job_records records_;
   std::shared_ptr<const reporter::job_source> shown_;  ///< in dumps
-  shared_output output_;
+  attempt_store store_;
+  node_workers workers_;
   time_point asked_at_{};  ///< for the round
 
   std::optional<round> round_;
   std::string leader_id_;
   std::optional<job_leader> leader_;
-  attempt_store store_;
 
   std::map<std::string, node_report> reports_;  ///< of this round
   job_orders orders_;                           ///< of this round
-  node_report report_;
   event to_post_;
-
-  /// The last attempt that was ordered to start.
-  std::uint64_t ordered_ = 0;
-  std::uint64_t told_ = 0;  ///< restarts
-  std::shared_ptr<worker_group> group_;
-  event group_has_ended_;
-  event group_begins_;
 
   int signal_ = 0;
   event to_end_;
@@ -193,9 +171,7 @@ task<launch_result> launch_agent::core::run() {
     ~ended() { self.drop_workers(); }
   } const at_the_end{*this};
   co_await scope::run([this](scope& s) -> task<void> {
-    output_.showing = &s;
-    make_folder();
-    records_.begin(output_.folder->path(), [this](const std::string& t) { tell(t); });
+    workers_.begin(s);
     // It may have been told to end before it began.
     if (signal_ == 0) co_await when_any(attend(), answer_probes(), end_with_guard());
     // What is decided about workers does not wait for the console; the job's end does.
@@ -210,7 +186,7 @@ task<launch_result> launch_agent::core::run() {
 
 /// Ends what workers have left, and their store.
 void launch_agent::core::drop_workers() noexcept {
-  group_.reset();
+  workers_.drop();
   store_.end();
 }
 
@@ -242,20 +218,7 @@ task<void> launch_agent::core::end_with_guard() {
   co_await sleep_for(duration::max());
 }
 
-/// A job runs without files where the folder cannot be made, and says so.
-void launch_agent::core::make_folder() {
-  try {
-    output_.folder = std::make_unique<run_folder>(job_.log_folder, job_.run_id);
-  } catch (const std::system_error& e) {
-    tell(fmt::format(
-        "there are no log and error files, and workers print to the console: {}",
-        e.what()));
-    output_.folder = std::make_unique<run_folder>("", job_.run_id);
-  }
-}
-
 task<void> launch_agent::core::attend() {
-  group_has_ended_.set();
   try {
     co_await meet_.run([this]() -> task<void> { co_await go_through_rounds(); });
   } catch (const rendezvous_error& e) {
@@ -264,7 +227,7 @@ task<void> launch_agent::core::attend() {
     if (e.kind() == rendezvous_error_kind::no_coordinator) result_.cause += advice();
     result_.is_success = false;
   }
-  co_await end_group(SIGTERM, group_end::other);
+  co_await workers_.end(SIGTERM, group_end::other);
 }
 
 /// Says what outlives the host of a store that one of the nodes serves.
@@ -286,7 +249,9 @@ task<void> launch_agent::core::go_through_rounds() {
       next = co_await next_round();
     } catch (const rendezvous_error& e) {
       // A spare is not needed any longer, and a node that has workers has lost its job.
-      if (e.kind() != rendezvous_error_kind::closed || (group_ && !is_fenced_)) throw;
+      if (e.kind() != rendezvous_error_kind::closed ||
+          (workers_.has_any() && !is_fenced_))
+        throw;
       tell(
           fmt::format("the run {} is closed: no worker is started here, and a new run "
                       "needs another id",
@@ -313,27 +278,24 @@ task<std::optional<round>> launch_agent::core::next_round() {
   const auto note_waiting = [this] {
     records_.status()->note_waiting(time_point::max());
   };
-  if (!group_) note_waiting();
+  if (!workers_.has_any()) note_waiting();
   is_fenced_ = false;
   auto fence = [&]() -> task<void> {
     co_await meet_.left_out();
-    is_fenced_ = group_ != nullptr;
+    is_fenced_ = workers_.has_any();
     if (is_fenced_) {
       // Others may hold the ranks of these workers already (rule L-a).
       tell("the others took this node for lost: its workers are killed");
-      group_->stop(SIGKILL, group_end::other);
-      group_->kill();
+      workers_.stop(SIGKILL, group_end::other);
+      workers_.kill();
       note_waiting();
     }
     co_await sleep_for(duration::max());
   };
   auto first = co_await when_any(meet_.next(), fence(), to_end_.wait());
   if (is_fenced_) {
-    co_await end_group(SIGKILL, group_end::other);
-    group_.reset();
-    report_ = {};
-    // The attempt that it was in may be ordered again, in another place.
-    ordered_ = 0;
+    co_await workers_.end(SIGKILL, group_end::other);
+    workers_.forget();
   }
   co_return std::move(std::get<0>(first));
 }
@@ -369,7 +331,8 @@ void launch_agent::core::begin_round(round next) {
   }
   reports_.clear();
   orders_ = {};
-  report_.drains = report_.leaves = is_node_awaited_ = false;
+  workers_.enter(*round_, meet_.id(), leader_id_);
+  workers_.report().drains = workers_.report().leaves = is_node_awaited_ = false;
   to_post_.set();
   records_.note_round(*round_, *round_->find(meet_.id()), job_.meeting.backend,
                       runtime_.home().now() - asked_at_);
@@ -380,7 +343,7 @@ task<void> launch_agent::core::go_through_round() {
   round_end how = round_end::left;
   co_await when_any(keep_posting(), until_verdict(), until_over(how),
                     until_barrier_ends(), to_end_.wait());
-  report_.before = how;
+  workers_.report().before = how;
 }
 
 /// Ends when there is to be another round, and says how this one ended.
@@ -407,9 +370,9 @@ task<void> launch_agent::core::until_over(round_end& how) {
 void launch_agent::core::note_departure(bool is_lost) {
   if (is_lost && !tally_.has_left(runtime_.home().now()))
     give_up("a node is lost, and no restarts are left");
-  if (!group_ || job_.scope == restart_scope::worker) return;
+  if (!workers_.has_any() || job_.scope == restart_scope::worker) return;
   tell(fmt::format("a node {}: all workers are ended", is_lost ? "is lost" : "has left"));
-  group_->stop(SIGTERM, group_end::other);
+  workers_.stop(SIGTERM, group_end::other);
 }
 
 /// Ends the job for this node.
@@ -429,21 +392,14 @@ bool launch_agent::core::may_grow() const {
          std::all_of(reports_.begin(), reports_.end(), is_busy);
 }
 
-/// Ends when the workers of this node have succeeded, and those of others take too long.
+/// This node leaves where the workers of others take too long.
 task<void> launch_agent::core::until_barrier_ends() {
-  for (;;) {
-    co_await group_has_ended_.wait();
-    const bool waits = report_.is_done && !leader_;
-    co_await when_any(sleep_for(waits ? job_.exit_barrier : duration::max()),
-                      group_begins_.wait());
-    if (!group_has_ended_.is_set() || !report_.is_done) continue;
-    tell(fmt::format("the workers of other nodes have not ended within {}",
-                     duration_text(job_.exit_barrier)));
-    report_.leaves = true;
-    result_.is_success = true;
-    is_over_ = true;
-    co_return;
-  }
+  co_await workers_.until_barrier_ends();
+  tell(fmt::format("the workers of other nodes have not ended within {}",
+                   duration_text(job_.exit_barrier)));
+  workers_.report().leaves = true;
+  result_.is_success = true;
+  is_over_ = true;
 }
 
 task<void> launch_agent::core::keep_posting() {
@@ -456,9 +412,9 @@ task<void> launch_agent::core::keep_posting() {
 
 std::string launch_agent::core::notice() const {
   job_notice n;
-  n.report = report_;
+  n.report = workers_.report();
   n.report.restarts = tally_.total();
-  n.report.is_ending = group_ && group_->is_told_to_stop();
+  n.report.is_ending = workers_.is_ending();
   n.report.recent_restarts = tally_.recent(runtime_.home().now());
   if (leader_) n.orders = leader_->orders();
   return n.encode();
@@ -482,17 +438,17 @@ task<void> launch_agent::core::until_verdict() {
 
 /// A node that leaves has no workers that the others could still hear.
 task<void> launch_agent::core::drain() {
-  report_.drains = true;
+  workers_.report().drains = true;
   if (round_ && round_->nodes.size() > 1) co_await meet_.post(notice());
-  co_await end_group(signal_, group_end::other);
+  co_await workers_.end(signal_, group_end::other);
   co_await meet_.leave(departure::draining);
 }
 
 task<void> launch_agent::core::finish() {
-  co_await end_group(SIGTERM, group_end::failure);
-  if (orders_.verdict == job_verdict::success && job_.takes_results && group_)
+  co_await workers_.end(SIGTERM, group_end::failure);
+  if (orders_.verdict == job_verdict::success && job_.takes_results && workers_.has_any())
     co_await gather_results();
-  report_.leaves = true;
+  workers_.report().leaves = true;
   if (!leader_) {
     co_await meet_.post(notice());
   } else if (orders_.verdict != job_verdict::none) {
@@ -507,37 +463,9 @@ task<void> launch_agent::core::finish() {
   }
 }
 
-/// The results of several nodes go through the attempt's store, which lasts until all
-/// nodes leave.
-task<void> launch_agent::core::share_results(const worker_group& of,
-                                             std::string address) {
-  if (round_->nodes.size() == 1) co_return;
-  tcp_store_options how;
-  how.secret = job_.meeting.secret;
-  tcp_store shared(runtime_, std::move(address), how);
-  std::vector<store_entry> entries;
-  int rank = of.first_rank();
-  for (std::string& each : of.results())
-    entries.push_back({result_key(rank++), std::move(each)});
-  try {
-    co_await shared.multi_set(std::move(entries));
-  } catch (const store_error& e) {
-    tell(fmt::format("results are not told: {}", e.what()));
-  }
-}
-
 task<void> launch_agent::core::gather_results() {
-  if (round_->nodes.size() == 1) {
-    result_.results = group_->results();
-    co_return;
-  }
-  tcp_store_options how;
-  how.secret = job_.meeting.secret;
-  tcp_store shared(runtime_, orders_.store, how);
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < round_->size(); ++rank) keys.push_back(result_key(rank));
   try {
-    result_.results = co_await shared.multi_get(keys, result_wait);
+    result_.results = co_await workers_.results(orders_.store);
   } catch (const store_error& e) {
     result_.cause = fmt::format("results are lost: {}", e.what());
     result_.is_success = false;
@@ -599,113 +527,7 @@ void launch_agent::core::obey() {
   tally_.note(orders_.restarts, orders_.recent_restarts, runtime_.home().now());
   records_.note_restarts(static_cast<std::size_t>(tally_.total()));
   if (orders_.verdict != job_verdict::none) return;
-  if (group_ && orders_.attempt > group_->attempt())
-    group_->stop(SIGTERM, group_end::other);
-  if (orders_.store.empty()) return;
-  if (orders_.attempt > ordered_) {
-    ordered_ = orders_.attempt;
-    output_.showing->spawn(start_attempt(orders_, round_->number));
-    return;
-  }
-  if (!group_ || group_->attempt() != orders_.attempt) return;
-  told_ = orders_.restarts;
-  for (const auto& [rank, incarnation] : orders_.granted)
-    group_->grant(rank, incarnation);
-  for (const std::int32_t rank : orders_.denied) group_->deny(rank);
-  for (const auto& [node, said] : reports_) {
-    if (said.attempt == orders_.attempt && !said.failures.empty())
-      end_because(node, said.failures.front());
-    if (said.drains && job_.scope == restart_scope::group)
-      group_->stop(SIGTERM, group_end::other);
-  }
-}
-
-/// A failure that no replacement mends ends the attempt on all nodes.
-void launch_agent::core::end_because(const std::string& node, const worker_failure& f) {
-  if (node != meet_.id() && !group_->is_told_to_stop()) {
-    tell(fmt::format("on {}, {}: all workers are ended", f.host, text_of_failed(f)));
-  }
-  group_->stop(SIGTERM, group_end::failure);
-}
-
-// ------------------------------------------------------------------------------- Workers
-
-/// Starts the workers once those of the attempt before have ended, unless the round was
-/// over meanwhile: then it is ordered anew.
-task<void> launch_agent::core::start_attempt(job_orders ordered, std::uint64_t number) {
-  co_await end_group(SIGTERM, group_end::failure);
-  if (signal_ != 0 || is_over_ || round_->number != number) {
-    if (ordered_ == ordered.attempt) --ordered_;
-    co_return;
-  }
-  tell_start(ordered);
-  make_group(ordered);
-  group_has_ended_.reset();
-  group_begins_.set();
-  group_begins_.reset();
-  to_post_.set();
-  // A cancellation may drop it first: its tasks are unwound while it lives.
-  const std::shared_ptr<worker_group> running = group_;
-  co_await running->run();
-  if (job_.takes_results && running->is_done())
-    co_await share_results(*running, ordered.store);
-  report_.has_ended = true;
-  report_.is_done = running->is_done();
-  to_post_.set();
-  group_has_ended_.set();
-}
-
-void launch_agent::core::make_group(const job_orders& ordered) {
-  report_.attempt = ordered.attempt;
-  report_.leader = leader_id_;
-  report_.has_ended = report_.is_done = false;
-  report_.failures.clear();
-  report_.incarnations.clear();
-  if (!leader_) store_.end_serving();
-  group_place place;
-  place.nodes = *round_;
-  place.node = meet_.id();
-  place.attempt = ordered.attempt;
-  place.restarts = ordered.restarts;
-  place.store = ordered.store;
-  place.store_here = store_.reach(ordered.store, *output_.showing);
-  place.incarnations = ordered.granted;
-  worker_group::listener to;
-  to.failed = [this](const worker_failure& f) {
-    report_.failures.push_back(f);
-    to_post_.set();
-  };
-  to.wants = [this](std::int32_t rank, incarnation_t incarnation) {
-    report_.incarnations[rank] = incarnation;
-    to_post_.set();
-  };
-  to.told = [this](const std::string& line) { tell(line); };
-  group_ = std::make_shared<worker_group>(runtime_, job_, output_, std::move(place),
-                                          std::move(to));
-  records_.note_attempt();
-  report_.first_rank = group_->first_rank();
-  report_.world_size = group_->world_size();
-}
-
-task<void> launch_agent::core::end_group(int signal, group_end why) {
-  if (group_) group_->stop(signal, why);
-  co_await group_has_ended_.wait();
-}
-
-void launch_agent::core::tell_start(const job_orders& ordered) {
-  const bool is_restart = ordered.restarts > std::exchange(told_, ordered.restarts);
-  // To a node that has just come the restarts before are none.
-  if (group_ && is_restart) {
-    tell(fmt::format("all {} workers are started again, restart {} of {}", round_->size(),
-                     ordered.restarts, job_.max_restarts));
-  }
-  const std::size_t nodes = round_->nodes.size();
-  const auto workers = static_cast<std::size_t>(round_->size());
-  const std::string attempt =
-      ordered.attempt > 1 ? fmt::format(", attempt {}", ordered.attempt) : "";
-  tell(fmt::format("run {}, round {}{}: {} worker{} on {} node{}, store {}", job_.run_id,
-                   round_->number, attempt, workers, plural(workers), nodes,
-                   plural(nodes), ordered.store));
+  workers_.obey(orders_, reports_);
 }
 
 void launch_agent::core::end(int signal) {
@@ -716,8 +538,8 @@ void launch_agent::core::end(int signal) {
     to_end_.set();
     return;
   }
-  if (group_) group_->kill();
-  if (output_.shown_on) output_.shown_on->give_up();
+  workers_.kill();
+  workers_.stop_showing();
 }
 
 // ---------------------------------------------------------------------------------------
