@@ -129,6 +129,7 @@
 #include "launch/worker_report.cpp"
 #include "launch/worker_reports.cpp"
 #include "launch/worker_result.cpp"
+#include "launch/worker_testimony.cpp"
 #include "launch/worker_variables.cpp"
 #include "launch/worker_watch.cpp"
 #include "link/copy_thread.cpp"

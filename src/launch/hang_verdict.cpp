@@ -31,10 +31,6 @@ bool hears_none(const hang_witness& w) {
                      [](const auto& each) { return each.second <= 0; });
 }
 
-bool is_believed(const hang_witness& w, duration limit) {
-  return w.beats && !w.was_late && w.silent < limit && !hears_none(w);
-}
-
 bool is_member(const hang_witness& w, const std::string& world) {
   return std::any_of(w.worlds.begin(), w.worlds.end(),
                      [&](const auto& in) { return in.world == world; });
@@ -128,7 +124,7 @@ hang_verdict verdict_on(const witnesses& all, const hang_witness& w, const findi
 const hang_witness* silent_by_output(const witnesses& all, duration limit) {
   const hang_witness* first = nullptr;
   for (const hang_witness& w : all) {
-    if (w.beats) continue;
+    if (w.beats || w.is_elsewhere) continue;
     if (!w.without_output || *w.without_output < limit || w.was_at_disk) return nullptr;
     const bool is_earlier = !first || (w.has_written && !first->has_written) ||
                             (w.has_written == first->has_written &&
@@ -162,10 +158,15 @@ std::string_view text_of(hang_reason r) {
 
 }  // namespace
 
+bool is_believed(const hang_witness& w, duration limit) {
+  return w.is_elsewhere || (w.beats && !w.was_late && w.silent < limit && !hears_none(w));
+}
+
 std::vector<hang_verdict> hang_verdicts(const hang_question& asked) {
   std::vector<hang_verdict> verdicts;
   if (asked.was_late) return verdicts;
   for (const hang_witness& w : asked.workers) {
+    if (w.is_elsewhere) continue;
     if (const auto found = finding_of(asked, w))
       verdicts.push_back(verdict_on(asked.workers, w, *found, asked.limit));
   }

@@ -38,6 +38,8 @@ struct hang_witness {
 
   int rank = 0;
   pid_t pid = 0;
+  /// It is another node's: its agent believes it, and judges it.
+  bool is_elsewhere = false;
 
   /// The state that /proc shows, and for how long it has not run since it was seen there.
   char state = '?';
@@ -92,6 +94,9 @@ struct hang_verdict {
   [[nodiscard]] std::string text() const;
 };
 
+/// Returns whether its agent believes what it says of others.
+[[nodiscard]] bool is_believed(const hang_witness& w, duration limit);
+
 struct hang_question {
   /// From when on what stands still is stuck.
   duration limit{0};
@@ -108,7 +113,7 @@ struct hang_question {
 ///   has not run for the limit.
 /// - Peers convict a worker that is silent itself, if they suspect it in most of its
 ///   worlds. A peer is not believed if beats of its own were late, or if it hears no
-///   other member at all.
+///   other member at all; those of other nodes are believed by their agents' word.
 /// - A worker convicts itself by beats that tell no turn, or no progress while it waits
 ///   for no member, unless it is at a disk that serves it.
 /// - A worker under a debugger is not stuck.

@@ -15,10 +15,11 @@ namespace {
 
 constexpr std::uint32_t most_told_failures = 16;
 constexpr std::size_t longest_told_text = 1024;
+constexpr std::size_t most_told_of_hangs = 32 * 1024;
 
 /// Ranks fit beside the failures.
 static_assert(2 * most_told_failures * (3 * longest_told_text + 64) +
-                  3 * 12 * most_told_ranks + 4 * longest_told_text <
+                  3 * 12 * most_told_ranks + 4 * longest_told_text + 64 <
               longest_notice);
 
 std::string_view shortened(std::string_view text) {
@@ -108,6 +109,12 @@ job_orders get_orders(wire_reader& in) {
   return o;
 }
 
+/// What is left of a notice for a list behind its count.
+std::size_t room_in(const wire_writer& out) {
+  constexpr std::size_t counts = 2 * sizeof(std::uint32_t);
+  return std::min(most_told_of_hangs, longest_notice - counts - out.view().size());
+}
+
 bool flag_of(wire_reader& in) { return in.get<std::uint8_t>() != 0; }
 
 }  // namespace
@@ -124,6 +131,9 @@ std::string job_notice::encode() const {
   put_incarnations(out, r.incarnations);
   out.put(std::uint8_t{orders.has_value()});
   if (orders) put_orders(out, *orders);
+  // Last: they take what is left.
+  put_verdicts(out, r.verdicts, room_in(out));
+  put_testimonies(out, r.testimonies, room_in(out));
   const bytes all = out.take();
   std::string text(reinterpret_cast<const char*>(all.data()), all.size());
   MW_ASSERT(text.size() <= longest_notice, "a notice fits");
@@ -149,6 +159,8 @@ job_notice job_notice::decode(std::string_view text) {
   r.failures = get_failures(in);
   r.incarnations = get_incarnations(in);
   if (flag_of(in)) n.orders = get_orders(in);
+  r.verdicts = get_verdicts(in);
+  r.testimonies = get_testimonies(in);
   return n;
 }
 

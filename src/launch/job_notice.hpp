@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/worker_testimony.hpp"
 #include "manyworlds/launch/worker_failure.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -52,6 +53,10 @@ struct node_report {
   std::vector<worker_failure> failures;
   /// The incarnations of its ranks: those that run, or that it asks for.
   std::map<std::int32_t, incarnation_t> incarnations;
+  /// What its workers of the attempt tell of those of other nodes, and the verdicts on
+  /// its own.
+  std::vector<worker_testimony> testimonies;
+  std::vector<told_verdict> verdicts;
 };
 
 /// Says how a job has ended.
@@ -86,8 +91,8 @@ struct job_notice {
   node_report report;
   std::optional<job_orders> orders;
 
-  /// Returns at most 256 KiB: long call stacks are cut, and of many failures the first
-  /// are told.
+  /// Returns at most 256 KiB: long call stacks are cut, and of many failures,
+  /// testimonies and verdicts the first are told.
   [[nodiscard]] std::string encode() const;
   /// Errors: wire_error.
   [[nodiscard]] static job_notice decode(std::string_view text);

@@ -19,6 +19,9 @@ namespace {
 /// How long results of other nodes are waited for: they stand in the store already.
 constexpr duration result_wait = std::chrono::seconds(10);
 
+/// Of one attempt, to other nodes.
+constexpr std::size_t most_told_verdicts = 64;
+
 std::string result_key(int rank) { return fmt::format("manyworlds/result/{}", rank); }
 
 const char* plural(std::size_t count) { return count == 1 ? "" : "s"; }
@@ -68,6 +71,7 @@ void node_workers::obey(const job_orders& orders, const reports_t& reports) {
   told_ = orders.restarts;
   for (const auto& [rank, incarnation] : orders.granted) group_->grant(rank, incarnation);
   for (const std::int32_t rank : orders.denied) group_->deny(rank);
+  group_->hear(reports);
   for (const auto& [node, said] : reports) {
     if (said.attempt == orders.attempt && !said.failures.empty())
       end_because(node, said.failures.front());
@@ -131,6 +135,8 @@ void node_workers::make_group(const job_orders& ordered) {
   report_.has_ended = report_.is_done = false;
   report_.failures.clear();
   report_.incarnations.clear();
+  report_.testimonies.clear();
+  report_.verdicts.clear();
   if (!is_leading()) store_.end_serving();
   group_place place;
   place.nodes = *round_;
@@ -147,6 +153,15 @@ void node_workers::make_group(const job_orders& ordered) {
   };
   to.wants = [this](std::int32_t rank, incarnation_t incarnation) {
     report_.incarnations[rank] = incarnation;
+    listener_.changed();
+  };
+  to.testified = [this](std::vector<worker_testimony> all) {
+    report_.testimonies = std::move(all);
+    listener_.changed();
+  };
+  to.convicted = [this](told_verdict v) {
+    if (report_.verdicts.size() == most_told_verdicts) return;
+    report_.verdicts.push_back(std::move(v));
     listener_.changed();
   };
   to.told = [this](const std::string& line) { tell(line); };

@@ -78,7 +78,17 @@ task<void> worker_group::run() {
       co_return;
     });
   };
-  co_await when_any(living(), watch_.run());
+  co_await when_any(living(), watch_.run(), write_dumps());
+}
+
+/// Workers that accuse one of another node write what they wait for.
+task<void> worker_group::write_dumps() {
+  for (;;) {
+    co_await is_accusing_.wait();
+    is_accusing_.reset();
+    const std::set<int> ranks = std::exchange(to_dump_, {});
+    co_await watch_.take_dumps({ranks.begin(), ranks.end()});
+  }
 }
 
 /// One rank, through all processes that have it in this attempt.
@@ -314,10 +324,13 @@ watch_options worker_group::how_to_watch() {
   how.reported = [this](int rank, const worker_report& what) {
     output_.records->note_report(rank, what);
   };
-  how.convicted = [this](int rank, const std::string& verdict) {
-    output_.records->status()->note_verdict(verdict);
-    if (worker* const w = find(rank)) w->verdict = verdict;
+  how.convicted = [this](const hang_verdict& v) {
+    const std::string text = v.text();
+    output_.records->status()->note_verdict(text);
+    if (worker* const w = find(v.rank)) w->verdict = text;
+    listener_.convicted({own_host_name(), text, {v.accusers.begin(), v.accusers.end()}});
   };
+  if (place_.nodes.nodes.size() > 1) how.testified = listener_.testified;
   return how;
 }
 
@@ -418,6 +431,23 @@ void worker_group::deny(std::int32_t rank) {
   if (!w || w->is_denied) return;
   w->is_denied = true;
   w->decided.set();
+}
+
+void worker_group::hear(const std::map<std::string, node_report>& all) {
+  std::vector<worker_testimony> testimonies;
+  for (const auto& [node, said] : all) {
+    if (node == place_.node || said.attempt != place_.attempt) continue;
+    testimonies.insert(testimonies.end(), said.testimonies.begin(),
+                       said.testimonies.end());
+    for (std::size_t& heard = verdicts_heard_[node]; heard < said.verdicts.size();
+         ++heard) {
+      const told_verdict& v = said.verdicts[heard];
+      listener_.told(fmt::format("on {}, {}", v.host, v.text));
+      to_dump_.insert(v.accusers.begin(), v.accusers.end());
+      is_accusing_.set();
+    }
+  }
+  watch_.hear(std::move(testimonies));
 }
 
 bool worker_group::is_done() const noexcept {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,10 @@ class worker_group {
     std::function<void(const worker_failure& failure)> failed;
     /// A rank asks for its next incarnation.
     std::function<void(std::int32_t rank, incarnation_t incarnation)> wants;
+    /// The workers tell something else of those of other nodes.
+    std::function<void(std::vector<worker_testimony> all)> testified;
+    /// A worker is stuck.
+    std::function<void(told_verdict verdict)> convicted;
     std::function<void(const std::string& line)> told;
   };
 
@@ -86,6 +91,8 @@ class worker_group {
   /// A rank may start that incarnation, or no further one.
   void grant(std::int32_t rank, incarnation_t incarnation);
   void deny(std::int32_t rank);
+  /// Takes the testimonies and the verdicts in what all nodes say by now.
+  void hear(const std::map<std::string, node_report>& all);
 
   [[nodiscard]] std::uint64_t attempt() const noexcept { return place_.attempt; }
   /// The first rank of this node's workers and the number of all.
@@ -127,6 +134,7 @@ class worker_group {
   [[nodiscard]] task<void> record_start(worker& w);
   [[nodiscard]] task<void> stop_all_when_told();
   [[nodiscard]] task<void> put_down(worker& w);
+  [[nodiscard]] task<void> write_dumps();
 
   [[nodiscard]] watch_options how_to_watch();
   [[nodiscard]] watched_start start_of(const worker& w, time_point failed) const;
@@ -150,6 +158,9 @@ class worker_group {
   const round_node node_;
   const listener listener_;
   worker_watch watch_;
+  std::map<std::string, std::size_t> verdicts_heard_;  ///< by nodes
+  std::set<int> to_dump_;
+  event is_accusing_;
   std::shared_ptr<const line_filter> output_filter_;
   std::shared_ptr<const line_filter> errors_filter_;
   std::vector<std::unique_ptr<worker>> workers_;

@@ -134,6 +134,8 @@ task<void> worker_watch::follow(supervised_process& process, watched_start start
   }
 }
 
+void worker_watch::hear(std::vector<worker_testimony> all) { heard_ = std::move(all); }
+
 void worker_watch::ended(int rank) {
   const auto found = followed_.find(rank);
   const duration ran =
@@ -268,7 +270,9 @@ task<void> worker_watch::judge(scope& s) {
     const time_point now = home_.now();
     const bool was_late = now - last > period + std::max(shortest / 4, least_held_up);
     last = now;
-    for (hang_verdict& v : hang_verdicts(question(was_late))) {
+    const hang_question asked = question(was_late);
+    if (options_.testified && options_.hang_limit) testify(asked);
+    for (hang_verdict& v : hang_verdicts(asked)) {
       followed* const f = find(v.rank, v.pid);
       if (!f || std::exchange(f->is_convicted, true)) continue;
       s.spawn(carry_out(std::move(v)));
@@ -286,6 +290,7 @@ hang_question worker_watch::question(bool was_late) {
     asked.workers.push_back(witness(f));
     if (was_late) f.pulse.forget(since_);
   }
+  for (const worker_testimony& each : heard_) asked.workers.push_back(far_witness(each));
   return asked;
 }
 
@@ -322,8 +327,8 @@ void worker_watch::add_reports(hang_witness& w, const worker_account& account) c
     hang_wait& waits = w.waits.emplace();
     waits.operation = name_of(account.waits->kind);
     waits.world = account.waits->world;
-    const int peer = rank_of(account.waits->peer_pid, account.waits->peer_host);
-    if (peer >= 0) waits.rank = peer;
+    if (account.waits->peer_pid != 0)
+      waits.rank = rank_of(account.waits->peer_pid, account.waits->peer_host);
   }
   for (const auto& [name, news] : account.worlds) {
     if (news.kind == world_event_kind::formed && news.size > 1)
@@ -331,6 +336,58 @@ void worker_watch::add_reports(hang_witness& w, const worker_account& account) c
   }
   for (const auto& [about, news] : account.suspects)
     w.suspects.push_back({news.world, rank_of(news.pid, news.host), news.size});
+}
+
+/// Only suspicions and waits are known of it.
+hang_witness worker_watch::far_witness(const worker_testimony& said) const {
+  hang_witness w;
+  w.rank = said.rank;
+  w.is_elsewhere = true;
+  if (said.waits) {
+    hang_wait& waits = w.waits.emplace();
+    waits.operation = said.waits->operation;
+    waits.world = said.waits->on.world;
+    if (said.waits->on.pid != 0)
+      waits.rank = rank_of(said.waits->on.pid, said.waits->on.host);
+  }
+  for (const far_member& each : said.suspects)
+    w.suspects.push_back({each.world, rank_of(each.pid, each.host), 0});
+  return w;
+}
+
+void worker_watch::testify(const hang_question& asked) {
+  std::vector<worker_testimony> all;
+  for (const hang_witness& w : asked.workers) {
+    if (asked.was_late || w.is_elsewhere || !is_believed(w, asked.limit)) continue;
+    const worker_account* const account = reports_->of(w.rank);
+    worker_testimony said = testimony_of(*account);
+    if (said.waits || !said.suspects.empty()) all.push_back(std::move(said));
+  }
+  if (all == told_) return;
+  told_ = all;
+  options_.testified(std::move(all));
+}
+
+/// What it tells of this node's workers is heard here. A wait is told once it has lasted:
+/// others come and go all the time.
+worker_testimony worker_watch::testimony_of(const worker_account& account) const {
+  worker_testimony said;
+  said.rank = account.rank;
+  if (account.waits && account.waits->age >= limit() / 2 &&
+      !is_here(account.waits->peer_pid, account.waits->peer_host)) {
+    said.waits = {
+        std::string(name_of(account.waits->kind)),
+        {account.waits->world, account.waits->peer_pid, account.waits->peer_host}};
+  }
+  for (const auto& [about, news] : account.suspects) {
+    if (!is_here(news.pid, news.host))
+      said.suspects.push_back({news.world, news.pid, news.host});
+  }
+  return said;
+}
+
+bool worker_watch::is_here(std::int64_t pid, std::string_view host) const {
+  return rank_of(pid, host) >= 0;
 }
 
 /// Returns a number below 0 for a process of another node: another one for each.
@@ -359,8 +416,11 @@ worker_watch::followed* worker_watch::find(int rank, pid_t pid) noexcept {
 /// The end that follows is the worker's failure, as any other: a restart by scope.
 task<void> worker_watch::carry_out(hang_verdict verdict) {
   options_.told(verdict.text());
-  if (options_.convicted) options_.convicted(verdict.rank, verdict.text());
-  co_await take_dumps(verdict);
+  if (options_.convicted) options_.convicted(verdict);
+  std::vector<int> asked_of = verdict.accusers;
+  // One that is stopped writes nothing.
+  if (!verdict.is_stopped()) asked_of.push_back(verdict.rank);
+  co_await take_dumps(std::move(asked_of));
   followed* f = find(verdict.rank, verdict.pid);
   if (!f) co_return;
   f->process->signal(SIGABRT);
@@ -379,12 +439,9 @@ task<void> worker_watch::carry_out(hang_verdict verdict) {
                   verdict.rank, verdict.pid));
 }
 
-task<void> worker_watch::take_dumps(const hang_verdict& verdict) {
-  std::vector<int> asked_of = verdict.accusers;
-  // One that is stopped writes nothing.
-  if (!verdict.is_stopped()) asked_of.push_back(verdict.rank);
+task<void> worker_watch::take_dumps(std::vector<int> of) {
   std::map<int, std::uint64_t> awaited;
-  for (const int rank : asked_of) {
+  for (const int rank : of) {
     const auto found = followed_.find(rank);
     const worker_account* const account = reports_ ? reports_->of(rank) : nullptr;
     if (found == followed_.end() || !account || found->second.start.folder.empty())

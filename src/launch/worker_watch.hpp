@@ -18,6 +18,7 @@
 #include "launch/hang_verdict.hpp"
 #include "launch/process_pulse.hpp"
 #include "launch/worker_reports.hpp"
+#include "launch/worker_testimony.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/task.hpp"
@@ -44,7 +45,10 @@ struct watch_options {
   /// Takes an event, a metric or a span of a worker.
   std::function<void(int rank, const worker_report& what)> reported;
   /// Takes the sentence on a worker that is stuck.
-  std::function<void(int rank, const std::string& verdict)> convicted;
+  std::function<void(const hang_verdict& verdict)> convicted;
+  /// Takes what workers tell of those of other nodes, each time that it has changed.
+  /// Without it, there are none.
+  std::function<void(std::vector<worker_testimony> all)> testified;
 };
 
 /// One start of a worker.
@@ -86,6 +90,10 @@ class worker_watch final : private worker_reports_listener {
   [[nodiscard]] task<void> follow(supervised_process& process, watched_start start);
   /// The process that has the rank has ended.
   void ended(int rank);
+  /// Takes what the workers of all other nodes tell by now.
+  void hear(std::vector<worker_testimony> all);
+  /// Has those ranks write their dumps, as far as they are this node's.
+  [[nodiscard]] task<void> take_dumps(std::vector<int> of);
 
  private:
   struct followed {
@@ -125,11 +133,14 @@ class worker_watch final : private worker_reports_listener {
   }
   [[nodiscard]] hang_question question(bool was_late);
   [[nodiscard]] hang_witness witness(followed& f);
+  [[nodiscard]] hang_witness far_witness(const worker_testimony& said) const;
+  void testify(const hang_question& asked);
+  [[nodiscard]] worker_testimony testimony_of(const worker_account& account) const;
   void add_reports(hang_witness& w, const worker_account& account) const;
+  [[nodiscard]] bool is_here(std::int64_t pid, std::string_view host) const;
   [[nodiscard]] int rank_of(std::int64_t pid, std::string_view host) const;
   void look_at_output(followed& f);
   [[nodiscard]] task<void> carry_out(hang_verdict verdict);
-  [[nodiscard]] task<void> take_dumps(const hang_verdict& verdict);
   [[nodiscard]] task<bool> until_ended(int rank, pid_t pid, duration limit);
   [[nodiscard]] followed* find(int rank, pid_t pid) noexcept;
 
@@ -141,7 +152,9 @@ class worker_watch final : private worker_reports_listener {
   std::unique_ptr<file_timers> timers_;
   std::map<int, followed> followed_;
   std::map<int, lost> lost_;
-  std::set<int> named_;  ///< ranks that report nothing
+  std::set<int> named_;                  ///< ranks that report nothing
+  std::vector<worker_testimony> told_;   ///< of this node's workers
+  std::vector<worker_testimony> heard_;  ///< of those of other nodes
   event worlds_changed_;
   /// What happened before says nothing: this machine, or this process, was held up.
   time_point since_{};

@@ -83,6 +83,33 @@ TEST_CASE(
   CHECK(outcome_of(judged(all)).empty());
 }
 
+TEST_CASE("L65: workers of other nodes accuse, and are not judged here") {
+  hang_witness silent = healthy(2);
+  silent.silent = silent.without_turn = limit;
+  CHECK(outcome_of(judged({silent})).empty());
+  hang_witness far;
+  far.rank = 7;
+  far.is_elsewhere = true;
+  far.silent = far.without_turn = 1h;
+  far.waits = hang_wait{"all_reduce", "mesh", std::nullopt};
+  far.suspects = {{"kv", 2, 0}};
+  // One world of two is not most of them.
+  CHECK(outcome_of(judged({silent, far})).empty());
+  far.suspects.push_back({"mesh", 2, 0});
+  const auto verdicts = judged({silent, far});
+  REQUIRE(outcome_of(verdicts) == "2 suspected");
+  CHECK(verdicts.front().accusers == std::vector<int>{7});
+  CHECK(
+      verdicts.front().text() ==
+      "rank 2 (pid 102) is stuck: it is silent, also to its peers, for 2 s; rank 7 waits "
+      "in all_reduce of mesh");
+  CHECK(outcome_of(judged({healthy(2), far})).empty());
+  hang_witness script;
+  script.rank = 3;
+  script.without_output = limit;
+  CHECK(outcome_of(judged({script, far})) == "3 no_output");
+}
+
 TEST_CASE("L65: a worker under a debugger is not stuck by the kernel") {
   auto all = four();
   all[2].state = 't';

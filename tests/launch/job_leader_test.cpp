@@ -353,6 +353,10 @@ TEST_CASE("a notice comes back as it was, and what is none is refused") {
   sent.report.leader = "node0";
   sent.report.before = round_end::lost;
   sent.report.incarnations = {{4, 2}};
+  sent.report.testimonies = {
+      {3, worker_testimony::wait{"recv", {"kv", 17, "host"}}, {{"kv", 17, "host"}}},
+      {4, std::nullopt, {{"kv", 17, "host"}, {"mesh", 18, "other"}}}};
+  sent.report.verdicts = {{"host", "rank 2 (pid 17) is stuck", {3, 4}}};
   sent.orders.emplace();
   sent.orders->store = "127.0.0.1:1";
   sent.orders->granted = {{4, 2}};
@@ -366,6 +370,8 @@ TEST_CASE("a notice comes back as it was, and what is none is refused") {
   const job_notice got = job_notice::decode(text);
   CHECK(got.report.attempt == 3);
   CHECK(got.report.incarnations == sent.report.incarnations);
+  CHECK(got.report.testimonies == sent.report.testimonies);
+  CHECK(got.report.verdicts == sent.report.verdicts);
   REQUIRE(got.orders);
   CHECK(got.orders->granted == sent.orders->granted);
   CHECK(got.orders->denied == sent.orders->denied);
@@ -374,6 +380,22 @@ TEST_CASE("a notice comes back as it was, and what is none is refused") {
   for (std::size_t cut = 0; cut < text.size(); cut += 7)
     CHECK_THROWS_AS((void)job_notice::decode(std::string_view(text).substr(0, cut)),
                     wire_error);
+}
+
+TEST_CASE("testimonies and verdicts beyond a notice are left out") {
+  job_notice sent;
+  const far_member accused{std::string(5000, 'w'), 17, std::string(5000, 'h')};
+  for (std::int32_t i = 0; i < 5000; ++i) {
+    sent.report.testimonies.push_back({i, std::nullopt, {accused}});
+    sent.report.verdicts.push_back({"host", std::string(5000, 't'), {i}});
+  }
+  const std::string text = sent.encode();
+  CHECK(text.size() < 70000);
+  const job_notice got = job_notice::decode(text);
+  CHECK(got.report.testimonies.size() > 50);
+  CHECK(got.report.testimonies.back().suspects.front().world.size() == 255);
+  CHECK(got.report.verdicts.size() > 20);
+  CHECK(got.report.verdicts.back().text.size() == 1024);
 }
 
 TEST_CASE("a reader of the board is told the last notice of each node, once") {

@@ -1,12 +1,15 @@
 // A member of a job, for tests of real launchers: it joins the world of all, does what
 // its first argument says, and prints what it is.
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <manyworlds/launch.hpp>
 #include <manyworlds/mw.hpp>
 #include <span>
@@ -33,6 +36,28 @@ mw::task<void> add_up(mw::world& w, const mw::launch_context& job) {
   co_await w.barrier();
 }
 
+/// Holds all threads of that process but the first, until it ends.
+[[noreturn]] void hold_threads(pid_t of) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const std::string threads = "/proc/" + std::to_string(of) + "/task";
+  for (const auto& each : std::filesystem::directory_iterator(threads)) {
+    const pid_t thread = std::atoi(each.path().filename().c_str());
+    if (thread == of) continue;
+    if (::ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) != 0 ||
+        ::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) != 0)
+      std::perror("ptrace");
+  }
+  for (;;) ::pause();
+}
+
+/// Sends nothing more, as a process that is not stopped: its service thread is held.
+[[noreturn]] void fall_silent() {
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+  const pid_t self = ::getpid();
+  if (::fork() == 0) hold_threads(self);
+  for (;;) ::pause();
+}
+
 /// Does what a member does that is stuck, and never ends.
 mw::task<void> get_stuck(const mw::launch_context& job, const std::string& how) {
   std::printf("rank %d %s\n", job.rank, how.c_str());
@@ -41,6 +66,7 @@ mw::task<void> get_stuck(const mw::launch_context& job, const std::string& how) 
   }
   if (how == "blocks") ::pause();
   if (how == "stands-still") job.progress(1);
+  if (how == "falls-silent") fall_silent();
   const auto at_most = job.expires(how == "overruns" ? 200ms : 1h, "a step");
   co_await mw::sleep_for(1h);
 }
@@ -67,8 +93,8 @@ void report(const mw::launch_context& job) {
 /// Dies with the world up in the first attempt, as a member of a real job would.
 mw::task<void> take_part(mw::world& w, const mw::launch_context& job, const order& o) {
   const bool is_meant = w.rank() == o.rank;
-  for (const char* each :
-       {"meets", "loops", "blocks", "stands-still", "overruns", "dies-again"}) {
+  for (const char* each : {"meets", "loops", "blocks", "stands-still", "falls-silent",
+                           "overruns", "dies-again"}) {
     if (o.what == each) co_await meet(w, job, o);
   }
   if (o.what == "die-once" && is_meant && job.attempt == 0) ::kill(::getpid(), SIGKILL);

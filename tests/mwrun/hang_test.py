@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -145,10 +146,7 @@ def members():
             time.sleep(1)
             claim("L65 those that waited for it are not accused", running.text().count("is stuck") == 1 and
                   running.process.poll() is None, running.text())
-            dumps = {}
-            for path in glob.glob(f"{logs}/*/attempt_0/*/dump.1.txt"):
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    dumps[path.split("/")[-2]] = file.read()
+            dumps = dumps_in(logs)
             claim("L29 its dump and those of its accusers are in the log folder", sorted(dumps) == list("012") and
                   all("runtime" in text for text in dumps.values()) and "all_reduce" in dumps["0"],
                   (sorted(dumps), dumps.get("0")))
@@ -164,6 +162,54 @@ def members():
         claim("and is replaced", running.says(r"incarnation 2, after [^;]*; world main up again", 20), running.text())
         claim("L65 it alone", running.text().count("is stuck") == 1 and
               set(children) - {children[2]} <= set(workers_of(running.process.pid)), running.text())
+
+
+@contextlib.contextmanager
+def two_nodes(logs, *words):
+    """Nodes of one and of two workers; the first has rank 0."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = ["--nnodes=2", "--rdzv-backend=tcp", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=hangs",
+              "--hang-timeout=2", "--restart-scope=worker", "--max-restarts=1", "--tee=3", "--no-python", LAUNCHED]
+    with job("--nproc-per-node=1", f"--log-dir={logs}/first", *common, *words) as first:
+        first.says("rendezvous", 1)
+        with job("--nproc-per-node=2", f"--log-dir={logs}/second", *common, *words) as second:
+            yield first, second
+
+
+def dumps_in(logs):
+    found = {}
+    for path in glob.glob(f"{logs}/*/attempt_0/*/dump.1.txt"):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            found[path.split("/")[-2]] = file.read()
+    return found
+
+
+def between_nodes():
+    """Workers of other nodes accuse: what is stuck is named by its own agent, and all agents say so."""
+    with tempfile.TemporaryDirectory() as logs, two_nodes(logs, "falls-silent", "0") as nodes:
+        alone, pair = nodes if nodes[0].says("rank 0 falls-silent", 5) else reversed(nodes)
+        claim("L65 a worker is there that sends nothing, and is not stopped", alone.says("rank 0 falls-silent"),
+              alone.text() + pair.text())
+        claim("L65 a worker that is silent is named by what those of another node say", alone.says(
+            r"rank 0 \(pid \d+\) is stuck: it is silent, also to its peers, for [^;\n]*", 15), alone.text() + pair.text())
+        claim("its agent's verdict is told by the others", pair.says(r"on \S+, rank 0 \(pid \d+\) is stuck"), pair.text())
+        claim("it is started again", alone.says(r"rank 0 started again as pid \d+, incarnation 2", 20), alone.text())
+        claim("and the world is up", pair.process.poll() is None and alone.says("world main up again", 20), alone.text())
+        claim("L65 those that waited for it are not accused", (alone.text() + pair.text()).count("is stuck") == 2,
+              alone.text() + pair.text())
+    with tempfile.TemporaryDirectory() as logs, two_nodes(logs, "loops", "0") as nodes:
+        alone, pair = nodes if nodes[0].says("rank 0 loops", 5) else reversed(nodes)
+        claim("L65 who waits for it on other nodes is in the line", alone.says(
+            r"rank 0 \(pid \d+\) is stuck: a task holds its reactor for [^;\n]*; rank 1 waits in all_reduce of main, rank 2 "
+            "waits in all_reduce of main", 15), alone.text())
+        claim("it is started again", alone.says(r"rank 0 started again as pid \d+, incarnation 2.*up again", 20), alone.text())
+        dumps = dumps_in(f"{logs}/first") | {f"far {name}": text for name, text in dumps_in(f"{logs}/second").items()}
+        if alone is not nodes[0]:
+            dumps = dumps_in(f"{logs}/second") | {f"far {n}": text for n, text in dumps_in(f"{logs}/first").items()}
+        claim("L29 its accusers' dumps are in the log folders of their nodes", sorted(dumps) == ["0", "far 0", "far 1"] and
+              "all_reduce" in dumps["far 0"], (sorted(dumps), dumps.get("far 0")))
 
 
 def workers_of(agent):
@@ -293,7 +339,7 @@ def torch_timers():
               "has overrun its deadline" in running.text(), (code, running.text()))
 
 
-for part in (stopped, members, frozen, in_the_kernel, output, deadlines, torch_timers):
+for part in (stopped, members, between_nodes, frozen, in_the_kernel, output, deadlines, torch_timers):
     part()
 claim_nothing_is_left()
 sys.exit(bool(failures))
