@@ -112,6 +112,17 @@ mw::task<void> take_part(mw::world& w, const mw::launch_context& job, const orde
   }
 }
 
+/// Meets a program of PyTorch, which does the same, at the job's store.
+mw::task<void> share_store(mw::runtime& rt, const mw::launch_context& job) {
+  mw::tcp_store st(rt, job.store);
+  co_await st.set("from_cpp", "b");
+  const std::string theirs = co_await st.get("from_python", 20s);
+  co_await st.add("count", 3);
+  co_await st.wait({"python_is_done"}, 20s);
+  const std::int64_t count = co_await st.add("count", 0);
+  std::printf("C++ has %s %d\n", theirs.c_str(), static_cast<int>(count));
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -126,6 +137,7 @@ int main(int count, char** words) {
   if (o.what == "die-early" && job.rank == o.rank && job.attempt == 0)
     ::kill(::getpid(), SIGKILL);
   mw::runtime rt(job.runtime());
+  if (o.what == "shares-store") return job.run(rt, share_store(rt, job));
   mw::launch_store store(rt, job);
   const auto body = [&](mw::world& w) { return take_part(w, job, o); };
   mw::job_options options;

@@ -157,7 +157,7 @@ def a_seat_is_freed_under_a_living_coordinator(etcd):
 
 
 def clocks_differ(backend, endpoint):
-    """R5: each node has a clock of its own, ten minutes apart; steady clocks are what nodes look at."""
+    """R5, L56: each node has a clock of its own, ten minutes apart; steady clocks are what nodes look at."""
     apart = [("unshare", "-T", "-f", "--kill-child", "--monotonic", str(offset), "--boottime", str(offset))
              for offset in (600, 0, 1200)]
     nodes = [Node(backend, endpoint, f"clocks-{backend}", 2, 3, LAST_CALL_MS, through=each) for each in apart]

@@ -590,38 +590,27 @@ def programs():
           "no such file" in err, err)
 
 
-GLOO = """
-import os, torch, torch.distributed as dist
-dist.init_process_group("gloo")
-x = torch.ones(4) * (dist.get_rank() + 1)
-dist.all_reduce(x)
-if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ.get("DIES") == os.environ["RANK"]:
-    os._exit(9)
-all_of_them = [None] * dist.get_world_size()
-dist.all_gather_object(all_of_them, {"rank": dist.get_rank()})
-dist.new_group([0, 1])
-dist.monitored_barrier()
-os.write(1, f"rank {dist.get_rank()} sum {int(x[0])} {len(all_of_them)}\\n".encode())
-dist.destroy_process_group()
+GROWS = r"""
+n=$TORCHELASTIC_RESTART_COUNT
+if [ $n = 20 ] || [ $n = 100 ]; then
+  echo AT $n $(ls /proc/$PPID/fd | wc -l) $(ls /proc/$PPID/task | wc -l) $(awk '/VmRSS/ { print $2 }' /proc/$PPID/status)
+fi
+[ $n = 100 ]
 """
 
 
-def pytorch():
-    if subprocess.run(["/usr/bin/python3", "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
-        print("skipped: P5 PyTorch under mwrun (Debian: apt-get install python3-torch)")
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        script = os.path.join(folder, "gloo.py")
-        with open(script, "w", encoding="ascii") as file:
-            file.write(GLOO)
-        chosen = {**CLEAN, "PYTHON_EXEC": "/usr/bin/python3", "GLOO_SOCKET_IFNAME": "lo"}
-        for size in (2, 4):
-            code, out, err = run(f"--nproc-per-node={size}", script, environment=chosen)
-            found = re.findall(r"rank (\d) sum (\d+) \d", out)
-            claim(f"P5 a gloo job of PyTorch with {size} ranks", code == 0 and len(found) == size, (code, out, err))
-        code, out, err = run("--nproc-per-node=2", "--max-restarts=1", script, environment={**chosen, "DIES": "1"})
-        claim("P6 and one of which a rank dies once", code == 0 and len(re.findall("sum 3", out)) == 2,
-              (code, out, err))
+def many_restarts():
+    with tempfile.TemporaryDirectory() as logs:
+        code, out, err = run("--nproc-per-node=1", "--max-restarts=100", f"--log-dir={logs}", "--tee=3", "--no-python", "sh",
+                             "-c", GROWS)
+        seen = {int(n): [int(each) for each in rest] for n, *rest in re.findall(r"AT (\d+) (\d+) (\d+) (\d+)", out)}
+        claim("L30 a hundred restarts come to their end", code == 0 and sorted(seen) == [20, 100], (code, out, err[-2000:]))
+        if sorted(seen) == [20, 100]:
+            # Files that are still shown are open.
+            claim("L30 with no more descriptors", seen[100][0] < seen[20][0] + 40, seen)
+            claim("L30 and no more threads", seen[100][1] == seen[20][1], seen)
+            claim("L30 and no more memory", seen[100][2] < seen[20][2] + 1024, seen)
+        claim("L30 their files are kept", len(os.listdir(os.path.join(logs, os.listdir(logs)[0]))) >= 101, os.listdir(logs))
 
 
 def beside_torchrun():
@@ -638,7 +627,7 @@ def beside_torchrun():
 
 
 for part in (environment, python, lives_and_deaths, one_worker_alone, signals, starters, descendants, files, events, stuck_files, health, console,
-             error_files, programs, pytorch, beside_torchrun):
+             error_files, programs, many_restarts, beside_torchrun):
     part()
 claim_nothing_is_left()
 sys.exit(bool(failures))

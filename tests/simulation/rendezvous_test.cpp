@@ -194,7 +194,7 @@ TEST_CASE("R1: 2 to 16 nodes that come at once form one round") {
   }
 }
 
-TEST_CASE("R8: the last call is kept, and the join limit, within a tenth") {
+TEST_CASE("R8, L59: the last call is kept, and the join limit, within a tenth") {
   meeting m(1, 2, 3);
   m.options.limits.last_call = 10s;
   m.options.limits.join = 60s;
