@@ -111,6 +111,7 @@ class launch_agent::core {
   [[nodiscard]] const char* advice() const;
   [[nodiscard]] task<void> attend();
   [[nodiscard]] task<void> go_through_rounds();
+  void end_beside_closed_run();
   [[nodiscard]] task<std::optional<round>> next_round();
   void begin_round(round next);
   [[nodiscard]] task<void> go_through_round();
@@ -248,15 +249,11 @@ task<void> launch_agent::core::go_through_rounds() {
     try {
       next = co_await next_round();
     } catch (const rendezvous_error& e) {
-      // A spare is not needed any longer, and a node that has workers has lost its job.
+      // A node that has workers has lost its job.
       if (e.kind() != rendezvous_error_kind::closed ||
           (workers_.has_any() && !is_fenced_))
         throw;
-      tell(
-          fmt::format("the run {} is closed: no worker is started here, and a new run "
-                      "needs another id",
-                      job_.run_id));
-      result_.is_success = true;
+      end_beside_closed_run();
       co_return;
     }
     if (next) {
@@ -269,6 +266,20 @@ task<void> launch_agent::core::go_through_rounds() {
     }
   }
   co_await finish();
+}
+
+/// A spare is not needed any longer. One that came to a run that was over has done
+/// nothing, and its starter may have meant another one.
+void launch_agent::core::end_beside_closed_run() {
+  result_.is_success = meet_.was_open();
+  if (result_.is_success) {
+    tell(fmt::format("the run {} is over: no worker is started here", job_.run_id));
+  } else {
+    result_.cause = fmt::format(
+        "the run {} was closed before: no worker is started, and a new run needs "
+        "another id",
+        job_.run_id);
+  }
 }
 
 /// Returns nothing if this node is to leave. Workers may run on meanwhile.

@@ -37,6 +37,7 @@ task<round> rendezvous::next() { return agent_->next(); }
 task<round_change> rendezvous::changed() { return agent_->changed(); }
 task<void> rendezvous::left_out() { return agent_->left_out(); }
 bool rendezvous::is_left_out() const noexcept { return agent_->is_left_out(); }
+bool rendezvous::was_open() const noexcept { return agent_->was_open(); }
 task<void> rendezvous::post(std::string text) { return agent_->post(std::move(text)); }
 task<std::map<std::string, std::string>> rendezvous::posted() { return agent_->posted(); }
 task<void> rendezvous::leave(departure how) { return agent_->leave(how); }

@@ -258,6 +258,7 @@ void rendezvous::agent::hear(const coordinator_words& said) {
   heard_ = said;
   has_news_.set();
   if (said.closed) change_ = round_change::closed;
+  was_open_ = was_open_ || !said.closed;
   if (said.last_round.empty()) return;
   const round stands = round::from_json(said.last_round);
   // A coordinator that was deposed, or knows less, decides nothing for us.

@@ -35,6 +35,7 @@ class rendezvous::agent {
 
   [[nodiscard]] const std::string& id() const noexcept { return said_.node.id; }
   [[nodiscard]] bool is_left_out() const noexcept { return is_left_out_; }
+  [[nodiscard]] bool was_open() const noexcept { return was_open_; }
   [[nodiscard]] bool is_coordinator() const noexcept { return coordinates_; }
 
  private:
@@ -77,6 +78,7 @@ class rendezvous::agent {
   round_change change_ = round_change::none;
   bool was_waiting_told_ = false;
   bool is_left_out_ = false;
+  bool was_open_ = false;
   /// The notices of the round that this node is in.
   std::map<std::string, std::string> notices_;
   bool has_new_notices_ = false;

@@ -251,8 +251,18 @@ def coming_and_going():
         time.sleep(1)
         job.add()
         claim("a spare that was not needed says so",
-              job.codes() == [0, 0] and "is closed: no worker is started here" in job.text(),
+              job.codes() == [0, 0] and "is over: no worker is started here" in job.text(),
               job.text())
+    with tempfile.TemporaryDirectory() as folder:
+        def again():
+            with Job("--nnodes=1", "--local-addr=127.0.0.1", backend="file", endpoint=folder, script="true") as job:
+                job.add()
+                return job.codes(), job.text()
+        again()
+        codes, text = again()
+        claim("E6 a run that is over is not run again under its id, and says so",
+              codes == [1] and "the run job was closed before: no worker is started, and a new run needs another id" in text,
+              (codes, text))
 
 
 def replaced_alone():

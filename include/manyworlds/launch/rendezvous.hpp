@@ -245,6 +245,9 @@ class rendezvous {
   /// coordinator has heard of it within `rendezvous_limits::close`.
   task<void> close();
 
+  /// Says whether the run was open when a coordinator was first heard; if not, this node
+  /// came to a run that was over.
+  [[nodiscard]] bool was_open() const noexcept;
   /// Returns this node's id.
   [[nodiscard]] const std::string& id() const noexcept;
   /// Says whether this agent coordinates.
