@@ -1,8 +1,11 @@
 // A member of a job, for tests of real launchers: it joins the world of all, does what
 // its first argument says, and prints what it is.
+#include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -25,6 +28,7 @@ namespace {
 struct order {
   std::string what = "sum";
   mw::rank_t rank = 0;
+  std::string path;  ///< a FIFO that the test serves slowly
 };
 
 mw::task<void> add_up(mw::world& w, const mw::launch_context& job) {
@@ -71,11 +75,63 @@ mw::task<void> get_stuck(const mw::launch_context& job, const std::string& how) 
   co_await mw::sleep_for(1h);
 }
 
+constexpr int slow_operations = 8;
+
+/// Waits as the kernel makes a process wait for a disk, in uninterruptible sleep, until
+/// the test opens the other end: the child that opens the FIFO shares our memory.
+void wait_for_the_disk(const order& o) {
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, 0, o.path.c_str(), O_RDONLY, 0);
+  char name[] = "true";
+  char* const words[] = {name, nullptr};
+  pid_t child = 0;
+  if (::posix_spawn(&child, "/bin/true", &actions, nullptr, words, environ) != 0)
+    throw std::runtime_error("no child");
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::waitpid(child, nullptr, 0);
+}
+
+/// Writes more than the pipe holds, which the test reads slowly, and a file to the disk.
+void write_slowly(const order& o, int pipe) {
+  const std::string piece(1 << 16, 'x');
+  if (::write(pipe, piece.data(), piece.size()) != std::ssize(piece))
+    throw std::runtime_error("the pipe took no piece");
+  const int file =
+      ::open((o.path + ".file").c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
+  for (int i = 0; i < 64; ++i) {
+    if (::write(file, piece.data(), piece.size()) < 0)
+      throw std::runtime_error("the file took no piece");
+  }
+  ::fsync(file);
+  ::close(file);
+}
+
+/// Uses a slow disk: each operation ends, and what is between two of them differs.
+mw::task<void> use_slow_disk(const mw::launch_context& job, const order& o) {
+  std::printf("rank %d %s\n", job.rank, o.what.c_str());
+  const int pipe = o.what == "writes" ? ::open(o.path.c_str(), O_WRONLY | O_CLOEXEC) : -1;
+  for (int i = 0; i < slow_operations; ++i) {
+    if (pipe < 0) {
+      wait_for_the_disk(o);  // the reactor has no turn before the last
+      continue;
+    }
+    write_slowly(o, pipe);
+    job.progress(static_cast<std::uint64_t>(i));
+    co_await mw::sleep_for(1ms);
+  }
+  if (pipe >= 0) ::close(pipe);
+  std::printf("rank %d has written\n", job.rank);
+}
+
 /// Meets the others all the time. In its first life a member that is meant gets stuck.
 mw::task<void> meet(mw::world& w, const mw::launch_context& job, const order& o) {
-  if (w.rank() == o.rank && job.incarnation == 1 && o.what != "meets" &&
-      o.what != "dies-again")
+  const bool is_meant = w.rank() == o.rank && job.incarnation == 1;
+  if (o.what == "writes" || o.what == "waits-for-disk") {
+    if (is_meant) co_await use_slow_disk(job, o);
+  } else if (is_meant && o.what != "meets" && o.what != "dies-again") {
     co_await get_stuck(job, o.what);
+  }
   for (std::uint64_t step = 0;; ++step) {
     int total = 1;
     co_await w.all_reduce(std::span(&total, 1), mw::sum);
@@ -94,7 +150,7 @@ void report(const mw::launch_context& job) {
 mw::task<void> take_part(mw::world& w, const mw::launch_context& job, const order& o) {
   const bool is_meant = w.rank() == o.rank;
   for (const char* each : {"meets", "loops", "blocks", "stands-still", "falls-silent",
-                           "overruns", "dies-again"}) {
+                           "overruns", "dies-again", "writes", "waits-for-disk"}) {
     if (o.what == each) co_await meet(w, job, o);
   }
   if (o.what == "die-once" && is_meant && job.attempt == 0) ::kill(::getpid(), SIGKILL);
@@ -130,6 +186,7 @@ int main(int count, char** words) {
   order o;
   if (count > 1) o.what = words[1];
   if (count > 2) o.rank = std::atoi(words[2]);
+  if (count > 3) o.path = words[3];
   const auto job = mw::launch_context::from_environment();
   // A replacement that lives and does not join.
   if (o.what == "dies-again" && job.incarnation == 2) return 9;
