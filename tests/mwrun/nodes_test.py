@@ -41,8 +41,10 @@ class Job:
         self.folder = tempfile.TemporaryDirectory()
         self.places = os.path.join(self.folder.name, "places")
         self.endpoint = endpoint or f"127.0.0.1:{free_port()}"
-        self.options = [f"--rdzv-backend={backend}", f"--rdzv-endpoint={self.endpoint}",
-                        f"--rdzv-id={run}", *options]
+        where = [f"--rdzv-endpoint={self.endpoint}"]
+        if backend == "standalone":
+            where = [f"--master-port={self.endpoint.rpartition(':')[2]}"]
+        self.options = [f"--rdzv-backend={backend}", *where, f"--rdzv-id={run}", *options]
         self.script = script
         self.workers = workers
         self.nodes = []
@@ -367,7 +369,7 @@ def secret():
 
 def same_kills(endpoint, folder):
     """L70: over each backend the same ends the same way."""
-    backends = [("c10d", None), ("file", folder)] + ([("etcd", endpoint)] if endpoint else [])
+    backends = [("standalone", None), ("c10d", None), ("file", folder)] + ([("etcd", endpoint)] if endpoint else [])
     for backend, where in backends:
         with Job("--nnodes=2", "--max-restarts=3", f"--rdzv-conf={LATE}", "--local-addr=127.0.0.1", backend=backend,
                  endpoint=where, run="same") as job:
