@@ -7,6 +7,7 @@ The numbers are those of the acceptance cases L and P. Where MANYWORLDS_TEST_LON
 (MANYWORLDS_TORCHRUN is its command).
 """
 import os
+import random
 import re
 import shlex
 import shutil
@@ -368,23 +369,37 @@ def secret():
 
 
 def same_kills(endpoint, folder):
-    """L70: over each backend the same ends the same way."""
+    """L70: over each backend the same schedule of kills ends the same way."""
+    seed = int(os.environ.get("MANYWORLDS_SEED", random.randrange(1 << 30)))
+    print(f"seed {seed}")
     backends = [("standalone", None), ("c10d", None), ("file", folder)] + ([("etcd", endpoint)] if endpoint else [])
     for backend, where in backends:
-        with Job("--nnodes=2", "--max-restarts=3", f"--rdzv-conf={LATE}", "--local-addr=127.0.0.1", backend=backend,
+        chance = random.Random(seed)
+        # Each is a rank and a signal for its worker; or a node is killed, which the spare replaces.
+        schedule = [(chance.randrange(2), chance.choice([signal.SIGKILL, signal.SIGSEGV])) for _ in range(3)]
+        schedule.insert(chance.randrange(4), None)
+        with Job("--nnodes=2", "--max-restarts=4", f"--rdzv-conf={LATE}", "--local-addr=127.0.0.1", backend=backend,
                  endpoint=where, run="same") as job:
+            first = job.add()
+            if where is None:
+                # It is not the node that is killed.
+                until(lambda job=job, first=first: serves(first, int(job.endpoint.rpartition(":")[2])))
             job.add(count=2)
             claim(f"L70 a job starts over {backend}", until(lambda job=job: job.stands(2, 0)), job.text())
-            os.kill(job.living()[0]["pid"], signal.SIGKILL)
-            until(lambda job=job: job.stands(2, 1))
-            os.kill(job.living()[1]["pid"], signal.SIGSEGV)
-            until(lambda job=job: job.stands(2, 2))
+            for attempt, kill in enumerate(schedule, 1):
+                if kill is None:
+                    next(node for node in map(job.node_of, range(2)) if node is not first).kill()
+                else:
+                    os.kill(job.living()[kill[0]]["pid"], kill[1])
+                claim(f"L70 over {backend} kill {attempt} is one restart",
+                      until(lambda job=job, at=attempt: job.stands(2, at)), (schedule, job.text()))
             seen = {(e["rank"], e["attempt"]) for e in job.all_places()}
             for node in job.nodes:
                 node.terminate()
             codes = job.codes()
-            claim(f"L70 over {backend} two kills are two restarts, and a signal ends the job",
-                  codes == [1, 1] and seen == {(r, a) for r in range(2) for a in range(3)}, (codes, seen, job.text()))
+            claim(f"L70 over {backend} every kill was one restart, and a signal ends the job",
+                  codes is not None and sorted(codes) == [-9, 1, 1] and
+                  seen == {(r, a) for r in range(2) for a in range(5)}, (schedule, codes, seen, job.text()))
 
 
 def networks():
