@@ -29,7 +29,8 @@ class Etcd:
         self.process = subprocess.Popen(
             [*through, program, "--data-dir", self.folder, "--listen-client-urls", client,
              "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-             "--initial-cluster", f"default={peer}", "--unsafe-no-fsync", "--log-level", "error"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+             "--initial-cluster", f"default={peer}", "--unsafe-no-fsync", "--log-level", "error"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + LIMIT
         while time.monotonic() < end:
             if self.listens(ports[0]):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Jobs whose nodes have a network each, joined by wires that delay, lose and reorder, and are cut one way.
+"""Jobs of nodes with a network each, joined by wires that delay, lose and reorder, and are cut one way.
 
 usage: wire_test.py MWRUN WIRE LAUNCHED
 
@@ -228,7 +228,7 @@ def coordinator_cut():
                 job.add(1)
                 until(lambda job=job: job.stand(2), LIMIT)
                 cut(networks, how, 0)
-                claim(f"L55 where the coordinator {how} the other node ends with 1, and says what would have outlived it",
+                claim(f"L55 where the coordinator {how} the other node ends with 1, and says what would outlive it",
                       until(lambda job=job: job.nodes[1].poll() == 1, LOST_AFTER + IN_TIME) and
                       until(lambda job=job: "etcd would have outlived" in "".join(job.said[1]), 5), job.text())
                 claim(f"L58 the coordinator that {how} goes on alone", until(lambda job=job: job.stand(1, {0}), LIMIT),
