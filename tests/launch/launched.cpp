@@ -28,7 +28,7 @@ namespace {
 struct order {
   std::string what = "sum";
   mw::rank_t rank = 0;
-  std::string path;  ///< a FIFO that the test serves slowly
+  std::string path;  ///< what the test serves slowly: a FIFO, or one for each operation
 };
 
 mw::task<void> add_up(mw::world& w, const mw::launch_context& job) {
@@ -79,10 +79,10 @@ constexpr int slow_operations = 8;
 
 /// Waits as the kernel makes a process wait for a disk, in uninterruptible sleep, until
 /// the test opens the other end: the child that opens the FIFO shares our memory.
-void wait_for_the_disk(const order& o) {
+void wait_for_the_disk(const std::string& fifo) {
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, 0, o.path.c_str(), O_RDONLY, 0);
+  ::posix_spawn_file_actions_addopen(&actions, 0, fifo.c_str(), O_RDONLY, 0);
   char name[] = "true";
   char* const words[] = {name, nullptr};
   pid_t child = 0;
@@ -113,7 +113,8 @@ mw::task<void> use_slow_disk(const mw::launch_context& job, const order& o) {
   const int pipe = o.what == "writes" ? ::open(o.path.c_str(), O_WRONLY | O_CLOEXEC) : -1;
   for (int i = 0; i < slow_operations; ++i) {
     if (pipe < 0) {
-      wait_for_the_disk(o);  // the reactor has no turn before the last
+      // The reactor has no turn before the last has ended.
+      wait_for_the_disk(o.path + std::to_string(i));
       continue;
     }
     write_slowly(o, pipe);
