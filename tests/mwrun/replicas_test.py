@@ -82,8 +82,8 @@ def hurt(way, group):
     leader, follower = 2 * group, 2 * group + 1
     if "stopped" in way:
         os.kill(before[leader], signal.SIGSTOP)
-        # Longer than the operation's limit: the other group waits for one that is silent.
-        time.sleep(TIMEOUT_S + 0.8)
+        # Longer than the limit and the lateness: what has no limit would wait for that long.
+        time.sleep(TIMEOUT_S + LATE_S + 1)
     meant = [leader] if "leader" in way else [follower] if "follower" in way else [leader, follower]
     for rank in meant:
         os.kill(before[rank], signal.SIGKILL)
