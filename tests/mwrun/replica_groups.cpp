@@ -1,7 +1,8 @@
 // Replica groups as torchft has them, for a test of mwrun: two groups of two ranks train
 // alike, each in a world of its own, and their leaders share a world in which they meet
 // each step. A group that has lost the other goes on alone, and one that comes back takes
-// the step of the other. Each rank prints the longest time that it waited in any operation.
+// the step of the other. Each rank prints the longest time that it waited in any
+// operation.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
