@@ -37,6 +37,8 @@ constexpr duration without_descriptors = std::chrono::milliseconds(200);
 /// Messages of one worker before others are heard.
 constexpr int most_at_once = 64;
 constexpr std::size_t spare_connections = 64;
+/// More than the kernel keeps of one worker.
+constexpr int most_unread_reports = 4096;
 constexpr std::size_t most_worlds_known = 4096;
 constexpr std::size_t most_deadlines = 4096;
 
@@ -91,7 +93,9 @@ void worker_reports::hear_rest(int rank) {
   if (found == connections_.end() || account == accounts_.end()) return;
   const connection c{found->second, account->second.reporter, rank,
                      account->second.incarnation};
-  for (bool is_over = false; !is_over;) {
+  bool is_over = false;
+  // A descendant that has the connection may go on for long.
+  for (int i = 0; i < most_unread_reports && !is_over; ++i) {
     const std::optional<worker_report> report = next_report(c, is_over);
     if (!report) return;
     take(account->second, *report);
@@ -131,16 +135,20 @@ task<void> worker_reports::accept_all(scope& s) {
     const io_result woken = co_await readable;
     if (!woken.ok())
       throw std::system_error(woken.error(), std::generic_category(), "reports");
-    for (;;) {
+    int error = 0;
+    for (int i = 0; i < most_at_once && error == 0; ++i) {
       unique_descriptor one(
           ::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!one) error = errno;
       if (!one) break;
       const pid_t peer = peer_of(one.get());
       if (peer == 0 || open_ >= 2 * accounts_.size() + spare_connections) continue;
       s.spawn(serve(std::move(one), peer));
     }
     // The connection waits until there are descriptors again.
-    if (errno == EMFILE || errno == ENFILE) co_await sleep_for(without_descriptors);
+    if (error == EMFILE || error == ENFILE) co_await sleep_for(without_descriptors);
+    // Processes that do not cease to connect hold up no other task.
+    co_await yield();
   }
 }
 
@@ -154,6 +162,13 @@ task<void> worker_reports::serve(unique_descriptor from, pid_t peer) {
   const bool is_worker = co_await take_hello(c);
   if (!is_worker) co_return;
   connections_[c.rank] = c.fd;
+  // Also where this task is cancelled: the number may be another descriptor's then.
+  struct forgotten {
+    worker_reports& self;
+    const connection& of;
+    ~forgotten() { self.forget(of); }
+  };
+  const forgotten at_end{*this, c};
   for (bool is_over = false; !is_over;) {
     io_awaiter readable(home_, io_kind::readable, static_cast<socket_handle>(c.fd));
     const io_result woken = co_await readable;
@@ -167,6 +182,9 @@ task<void> worker_reports::serve(unique_descriptor from, pid_t peer) {
     }
     co_await yield();
   }
+}
+
+void worker_reports::forget(const connection& c) noexcept {
   if (worker_account* const account = account_of(c)) account->is_connected = false;
   const auto ours = connections_.find(c.rank);
   if (ours != connections_.end() && ours->second == c.fd) connections_.erase(ours);

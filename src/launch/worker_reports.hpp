@@ -115,6 +115,7 @@ class worker_reports {
 
   [[nodiscard]] task<void> accept_all(scope& s);
   [[nodiscard]] task<void> serve(unique_descriptor from, pid_t peer);
+  void forget(const connection& c) noexcept;
   [[nodiscard]] task<bool> take_hello(connection& from);
   [[nodiscard]] task<void> watch_deadlines();
   [[nodiscard]] std::optional<worker_report> next_report(const connection& from,

@@ -6,11 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "manyworlds/coro/when_all.hpp"
 #include "process_fixture.hpp"
 
 #if __has_include(<nlohmann/json.hpp>)
@@ -95,6 +98,25 @@ TEST_CASE("L41: a timer is told of once it has expired, unless it was let go") {
   s.write(timer_line("19", "9e9") + "\n");
   s.write(timer_line("19", "-1") + "\n");
   CHECK(s.after(300ms) == std::vector<std::string>{"s 17"});
+}
+
+TEST_CASE("L41: a timer that was let go while its server was held up is not told of") {
+  served s;
+  const auto due = std::chrono::system_clock::now() + 300ms;
+  const std::chrono::duration<double> at = due.time_since_epoch();
+  s.write(timer_line("17", std::to_string(at.count())) + "\n");
+  auto held_up = [&]() -> task<void> {
+    co_await sleep_for(100ms);
+    // What lets go of it is behind more than is read at once.
+    for (int i = 0; i < 3; ++i) s.write(std::string(4000, ' ') + "\n");
+    s.write(timer_line("17", "-1") + "\n");
+    std::this_thread::sleep_for(500ms);
+  };
+  auto running = [&]() -> task<void> {
+    co_await when_any(s.timers.run(), when_all(held_up(), sleep_for(1s)));
+  };
+  s.at.run(running());
+  CHECK(s.told.empty());
 }
 
 TEST_CASE("L41: bytes without an end of a line are not kept without a limit") {

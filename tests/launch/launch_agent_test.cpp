@@ -6,10 +6,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -318,6 +320,15 @@ TEST_CASE("a process gives its result to the launcher that takes it, and to no o
   CHECK(memory.read() == "last");
   here.result_file = "/none/result";
   CHECK(!here.give_result("x"));
+  // The number may be another process's, of another namespace or by now.
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> other(std::tmpfile(),
+                                                              &std::fclose);
+  REQUIRE(other);
+  REQUIRE(std::fputs("kept", other.get()) >= 0);
+  REQUIRE(std::fflush(other.get()) == 0);
+  here.result_file = "/proc/self/fd/" + std::to_string(::fileno(other.get()));
+  CHECK(!here.give_result("x"));
+  CHECK(std::filesystem::file_size(here.result_file) == 4);
 }
 
 TEST_CASE("a job that is told to end before it runs starts nothing") {

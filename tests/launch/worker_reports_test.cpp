@@ -3,11 +3,15 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <string>
 #include <thread>
@@ -15,6 +19,7 @@
 
 #include "launch/abstract_address.hpp"
 #include "launch/agent_reporter.hpp"
+#include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/launch/launch_context.hpp"
 #include "process_fixture.hpp"
 
@@ -447,6 +452,200 @@ TEST_CASE("an agent that does not read holds up no worker, and hears its state l
     CHECK(a.told.overruns.empty());
     return 0;
   });
+}
+
+TEST_CASE("once the agent hears no worker, a descriptor of the same number is not read") {
+  node at;
+  heard told;
+  worker_reports reports(access::core(at.rt).user(), told);
+  const stranger worker(reports.address());
+  worker.say(worker_hello{0, 1});
+  auto hear = [&]() -> task<void> {
+    reports.begin(0, 1, ::getpid());
+    auto come = [&]() -> task<void> {
+      while (!reports.of(0)->is_connected) co_await sleep_for(5ms);
+      co_await sleep_for(20ms);
+    };
+    co_await when_any(reports.run(), come(), sleep_for(20s));
+  };
+  at.run(hear());
+  REQUIRE(reports.of(0)->is_connected);
+  // One of these has the number of the connection.
+  std::vector<unique_descriptor> others;
+  const bytes message = encoded(worker_progress{99});
+  for (int i = 0; i < 32; ++i) {
+    int pair[2] = {-1, -1};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
+    for (const int each : pair) {
+      others.emplace_back(each);
+      REQUIRE(::send(each, message.data(), message.size(), 0) > 0);
+    }
+  }
+  auto hear_rest = [&]() -> task<void> {
+    reports.hear_rest(0);
+    co_return;
+  };
+  at.run(hear_rest());
+  CHECK(!reports.of(0)->progress);
+}
+
+TEST_CASE("L41: a deadline that was kept while the agent was held up is no overrun") {
+  hearing_agent a;
+  const launch_context job = a.job();
+  {
+    const job_deadline kept = job.expires(300ms, "kept");
+    CHECK(a.until([](const worker_account& of) { return of.deadlines.size() == 1; }));
+    auto held_up = []() -> task<void> {
+      std::this_thread::sleep_for(700ms);
+      co_return;
+    };
+    (void)a.at.rt.start(held_up());
+    std::this_thread::sleep_for(100ms);
+    // The end is behind more than is read at once.
+    for (int i = 0; i < 150; ++i) job.metric("m", i);
+  }
+  CHECK(a.until([](const worker_account& of) { return of.deadlines.empty(); }));
+  CHECK(a.ask([&] { return a.told.overruns; }).empty());
+}
+
+TEST_CASE("L41: deadlines and beats of a process end with its connection") {
+  hearing_agent a;
+  {
+    const stranger worker(a.reports.address());
+    worker.say(worker_hello{0, 1});
+    worker.say(worker_beat{});
+    worker.say(deadline_begun{1, 400ms, "left"});
+    CHECK(a.until([](const worker_account& of) { return of.deadlines.size() == 1; }));
+  }
+  // The shell that has started it, say, goes on.
+  CHECK(a.until([](const worker_account& of) { return !of.is_connected; }));
+  CHECK(a.until([](const worker_account& of) { return !of.last_beat; }));
+  std::this_thread::sleep_for(600ms);
+  CHECK(a.ask([&] { return a.told.overruns; }).empty());
+}
+
+TEST_CASE("a descendant that never ceases to report does not hold up the agent") {
+  hearing_agent a;
+  const stranger worker(a.reports.address());
+  worker.say(worker_hello{0, 1});
+  CHECK(a.until([](const worker_account& of) { return of.has_come; }));
+  std::atomic<bool> ends{false};
+  std::thread endless([&] {
+    const bytes message = encoded(worker_progress{1});
+    while (!ends) worker.say(message);
+  });
+  auto hear_rest = [&]() -> task<void> {
+    a.reports.hear_rest(0);
+    co_return;
+  };
+  const auto hearing = a.at.rt.start(hear_rest());
+  CHECK(hearing.wait_for(5s));
+  ends = true;
+  endless.join();
+}
+
+TEST_CASE("processes that never cease to connect do not hold up the agent") {
+  hearing_agent a;
+  std::atomic<bool> end{false};
+  auto connect = [&] {
+    const abstract_address to(a.reports.address());
+    while (!end) {
+      const unique_descriptor one(
+          ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      (void)::connect(one.get(), to.get(), to.length);
+    }
+  };
+  std::vector<std::thread> all;
+  for (int i = 0; i < 6; ++i) all.emplace_back(connect);
+  std::this_thread::sleep_for(200ms);
+  auto nothing = []() -> task<void> { co_return; };
+  for (int i = 0; i < 5; ++i) {
+    const auto turn = a.at.rt.start(nothing());
+    CHECK(turn.wait_for(5s));
+  }
+  end = true;
+  for (std::thread& each : all) each.join();
+}
+
+TEST_CASE("a forked child waits for no lock that its parent's threads held") {
+  hearing_agent a;
+  const launch_context job = a.job();
+  std::atomic<bool> ends{false};
+  std::thread busy([&] {
+    while (!ends) {
+      job.progress(1);
+      const job_deadline at_most = job.expires(1h, "busy");
+    }
+  });
+  for (int i = 0; i < 40; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(5);
+      job.progress(2);
+      { const job_deadline at_most = job.expires(1h, "child"); }
+      job.agent->detach();
+      job.agent->tell(worker_rest());
+      ::_exit(0);
+    }
+    REQUIRE(child > 0);
+    int status = -1;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    CHECK(status == 0);
+    if (status != 0) break;
+  }
+  ends = true;
+  busy.join();
+}
+
+TEST_CASE("descriptors that come with no request of an agent are closed") {
+  const std::string name = "manyworlds-test-" + std::to_string(::getpid());
+  const unique_descriptor listening(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0),
+                                    "socket");
+  const abstract_address at(name);
+  REQUIRE(::bind(listening.get(), at.get(), at.length) == 0);
+  REQUIRE(::listen(listening.get(), 1) == 0);
+  const launch_context job = launch_context::from({{"MANYWORLDS_RUN_ID", "run"},
+                                                   {"RANK", "0"},
+                                                   {"WORLD_SIZE", "1"},
+                                                   {"MASTER_ADDR", "127.0.0.1"},
+                                                   {"MASTER_PORT", "1"},
+                                                   {"MANYWORLDS_AGENT", name}});
+  std::atomic<bool> ends{false};
+  std::thread worker([&] {
+    runtime rt;
+    auto work = [&]() -> task<void> {
+      while (!ends) co_await sleep_for(10ms);
+    };
+    CHECK(job.run(rt, work()) == 0);
+  });
+  const unique_descriptor to(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC),
+                             "accept4");
+  int ends_of[2] = {-1, -1};
+  REQUIRE(::pipe2(ends_of, O_CLOEXEC) == 0);
+  const unique_descriptor reads(ends_of[0]);
+  {
+    const unique_descriptor writes(ends_of[1]);
+    const int two[2] = {writes.get(), writes.get()};
+    std::byte what = dump_request;
+    iovec from{&what, 1};
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof two)> beside{};
+    msghdr message{};
+    message.msg_iov = &from;
+    message.msg_iovlen = 1;
+    message.msg_control = beside.data();
+    message.msg_controllen = beside.size();
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof two);
+    std::memcpy(CMSG_DATA(head), two, sizeof two);
+    REQUIRE(::sendmsg(to.get(), &message, MSG_NOSIGNAL) == 1);
+  }
+  // The pipe ends once no descriptor is left that writes.
+  ::pollfd ended{reads.get(), POLLIN, 0};
+  CHECK(::poll(&ended, 1, 10000) == 1);
+  ends = true;
+  worker.join();
 }
 
 TEST_CASE("a name of an agent that is too long is refused") {
