@@ -53,7 +53,8 @@ class file_timers {
 
   [[nodiscard]] task<void> read_lines();
   [[nodiscard]] task<void> expire();
-  void take_bytes();
+  /// Returns false if there are none.
+  bool take_bytes();
   void take(const std::string& line);
 
   reactor& home_;
