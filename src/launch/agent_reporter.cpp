@@ -109,6 +109,24 @@ std::optional<worker_wait> wait_of(runtime_core& core) {
   return waits;
 }
 
+/// Takes all descriptors that came with a message, and returns the one if there is one.
+unique_descriptor only_descriptor_of(msghdr& message) noexcept {
+  unique_descriptor first;
+  int count = 0;
+  for (cmsghdr* head = CMSG_FIRSTHDR(&message); head;
+       head = CMSG_NXTHDR(&message, head)) {
+    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t size = head->cmsg_len - CMSG_LEN(0);
+    for (std::size_t at = 0; at + sizeof(int) <= size; at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(head) + at, sizeof fd);
+      unique_descriptor each(fd);
+      if (++count == 1) first = std::move(each);
+    }
+  }
+  return count == 1 ? std::move(first) : unique_descriptor();
+}
+
 /// Returns the descriptor that came with a request for a dump; none without one.
 unique_descriptor next_dump_request(int connection, bool& is_over) noexcept {
   std::byte what{};
@@ -122,15 +140,10 @@ unique_descriptor next_dump_request(int connection, bool& is_over) noexcept {
   const ssize_t got =
       ::recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_NOSIGNAL);
   is_over = is_over || got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
-  if (got <= 0) return unique_descriptor();
-  const cmsghdr* const head = CMSG_FIRSTHDR(&message);
-  if (!head || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS ||
-      head->cmsg_len != CMSG_LEN(sizeof(int)))
-    return unique_descriptor();
-  int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(head), sizeof fd);
-  unique_descriptor given(fd);
-  return what == dump_request ? std::move(given) : unique_descriptor();
+  if (got < 0) return unique_descriptor();
+  // The room for one may have held two.
+  unique_descriptor given = only_descriptor_of(message);
+  return got == 1 && what == dump_request ? std::move(given) : unique_descriptor();
 }
 
 std::unique_ptr<worker_thread> dump_thread() {
@@ -159,7 +172,7 @@ agent_reporter::agent_reporter(std::string address, int rank, int incarnation)
 
 void agent_reporter::attach(runtime& rt) {
   // In a simulation there is no agent.
-  if (!access::core(rt).env().starts_threads() || ::getpid() != owner_) return;
+  if (!access::core(rt).env().starts_threads() || is_forked()) return;
   stay here{shared_from_this(), &rt, 0};
   {
     const std::lock_guard lock(stay_mutex_);
@@ -173,6 +186,7 @@ void agent_reporter::attach(runtime& rt) {
 }
 
 void agent_reporter::detach() noexcept {
+  if (is_forked()) return;
   {
     const std::lock_guard lock(stay_mutex_);
     if (stay_at_.exchange(0) == 0) return;
@@ -298,7 +312,11 @@ void agent_reporter::note_world(const world_news& news) {
 // ------------------------------------------------------------------------------ any
 // thread
 
+/// The locks that threads of the parent held are never released in a forked child.
+bool agent_reporter::is_forked() const noexcept { return ::getpid() != owner_; }
+
 void agent_reporter::note_progress(std::uint64_t step) noexcept {
+  if (is_forked()) return;
   const time_point now = steady_now();
   const std::lock_guard lock(mutex_);
   untold_progress_ = step;
@@ -308,6 +326,7 @@ void agent_reporter::note_progress(std::uint64_t step) noexcept {
 }
 
 std::uint64_t agent_reporter::begin_deadline(duration limit, std::string_view what) {
+  if (is_forked()) return 0;
   const time_point now = steady_now();
   const std::lock_guard lock(mutex_);
   const std::uint64_t number = next_deadline_++;
@@ -318,12 +337,14 @@ std::uint64_t agent_reporter::begin_deadline(duration limit, std::string_view wh
 }
 
 void agent_reporter::end_deadline(std::uint64_t number) noexcept {
+  if (is_forked()) return;
   const std::lock_guard lock(mutex_);
   deadlines_.erase(number);
   send_state(deadline_ended{number});
 }
 
 void agent_reporter::tell(const worker_report& report) noexcept {
+  if (is_forked()) return;
   const std::lock_guard lock(mutex_);
   (void)send_if_room(report);
 }
@@ -345,7 +366,7 @@ bool agent_reporter::connect() noexcept {
 }
 
 bool agent_reporter::send(const worker_report& report) noexcept {
-  if (is_gone_ || ::getpid() != owner_ || !connect()) return false;
+  if (is_gone_ || is_forked() || !connect()) return false;
   bytes message;
   try {
     message = encoded(report);
@@ -377,7 +398,7 @@ void agent_reporter::send_state(const worker_report& report) noexcept {
 }
 
 void agent_reporter::ask_for_restart(std::string_view why) {
-  if (::getpid() != owner_) return;
+  if (is_forked()) return;
   const std::lock_guard lock(mutex_);
   asks_ = restart_request{std::string(why)};
   send_state(*asks_);

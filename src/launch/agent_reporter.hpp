@@ -70,6 +70,7 @@ class agent_reporter : public std::enable_shared_from_this<agent_reporter> {
   [[nodiscard]] static task<void> report_beats(stay here);
   [[nodiscard]] static task<void> report_worlds(stay here, world_events events);
   [[nodiscard]] static task<void> answer_requests(stay here);
+  [[nodiscard]] bool is_forked() const noexcept;
   [[nodiscard]] int connection() noexcept;
   void note_agent_gone() noexcept;
   [[nodiscard]] bool is_at(const stay& here) const noexcept {
