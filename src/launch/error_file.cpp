@@ -101,17 +101,20 @@ std::string json_of(std::string_view message, std::optional<int> code,
   return json.take();
 }
 
-bool write_file(const std::string& path, int flags, std::string_view text) {
-  const unique_descriptor file(
-      ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | flags, 0644));
-  if (!file) return false;
+bool write_to(int file, std::string_view text) {
   while (!text.empty()) {
-    const ssize_t written = ::write(file.get(), text.data(), text.size());
+    const ssize_t written = ::write(file, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return false;
     text.remove_prefix(static_cast<std::size_t>(written));
   }
   return true;
+}
+
+bool write_file(const std::string& path, int flags, std::string_view text) {
+  const unique_descriptor file(
+      ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | flags, 0644));
+  return file && write_to(file.get(), text);
 }
 
 /// Replaces the file whole, since an agent may read it at any time. What is no file is
@@ -144,7 +147,10 @@ bool launch_context::give_result(std::string_view result) const noexcept {
   if (result.size() > longest_result) return false;
   if (result_file.empty()) return true;
   // It is memory of the launcher's, which no rename could replace.
-  return write_file(result_file, O_TRUNC, result);
+  const unique_descriptor memory(
+      ::open(result_file.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  return memory && is_result_memory(memory.get()) && ::ftruncate(memory.get(), 0) == 0 &&
+         write_to(memory.get(), result);
 }
 
 bool launch_context::record_error(const std::exception_ptr& error,

@@ -27,4 +27,8 @@ class worker_result {
   unique_descriptor memory_;
 };
 
+/// Returns whether the descriptor is of such memory: a name in /proc may be that of any
+/// file, if the launcher's number is another process's here.
+[[nodiscard]] bool is_result_memory(int descriptor);
+
 }  // namespace manyworlds::inline v0::detail
