@@ -31,7 +31,7 @@ constexpr duration longest_until_known = std::chrono::seconds(2);
 constexpr duration between_looks_for_worker = std::chrono::milliseconds(20);
 /// A beat that comes later than this says that its worker, or this machine, was held up.
 constexpr duration late_beat = std::chrono::milliseconds(1200);
-/// What ends a deadline may have been sent, and not read.
+/// A deadline is ended by a message, which takes its time.
 constexpr duration deadline_slack = std::chrono::milliseconds(20);
 constexpr duration without_descriptors = std::chrono::milliseconds(200);
 /// Messages of one worker before others are heard.
@@ -39,6 +39,8 @@ constexpr int most_at_once = 64;
 constexpr std::size_t spare_connections = 64;
 /// More than the kernel keeps of one worker.
 constexpr int most_unread_reports = 4096;
+/// More than the kernel lets wait to be accepted, unless it is set up for more.
+constexpr int most_waiting = 4096;
 constexpr std::size_t most_worlds_known = 4096;
 constexpr std::size_t most_deadlines = 4096;
 
@@ -71,8 +73,14 @@ worker_reports::worker_reports(reactor& home, worker_reports_listener& told)
 
 task<void> worker_reports::run() {
   co_await scope::run([this](scope& s) -> task<void> {
+    struct here {
+      worker_reports& self;
+      ~here() { self.serving_ = nullptr; }
+    };
+    const here until_end{*this};
+    serving_ = &s;
     s.spawn(watch_deadlines());
-    co_await accept_all(s);
+    co_await accept_all();
   });
 }
 
@@ -88,17 +96,25 @@ void worker_reports::begin(int rank, int incarnation, pid_t pid) {
 void worker_reports::end(int rank) noexcept { accounts_.erase(rank); }
 
 void worker_reports::hear_rest(int rank) {
-  const auto found = connections_.find(rank);
   const auto account = accounts_.find(rank);
-  if (found == connections_.end() || account == accounts_.end()) return;
-  const connection c{found->second, account->second.reporter, rank,
-                     account->second.incarnation};
-  bool is_over = false;
+  if (account == accounts_.end()) return;
+  // It may have connected, reported and ended before the reactor turned.
+  if (serving_) (void)accept_waiting(most_waiting);
+  for (const std::weak_ptr<connection>& each : newcomers_) {
+    if (const auto c = each.lock()) (void)greet(*c);
+  }
+  hear_waiting(account->second);
+}
+
+/// Takes the reports that have come and are not read.
+void worker_reports::hear_waiting(worker_account& of) {
+  const auto found = connections_.find(of.rank);
+  if (found == connections_.end() || account_of(*found->second) != &of) return;
   // A descendant that has the connection may go on for long.
-  for (int i = 0; i < most_unread_reports && !is_over; ++i) {
-    const std::optional<worker_report> report = next_report(c, is_over);
+  for (int i = 0; i < most_unread_reports && !found->second->is_over; ++i) {
+    const std::optional<worker_report> report = next_report(*found->second);
     if (!report) return;
-    take(account->second, *report);
+    take(of, *report);
   }
 }
 
@@ -123,28 +139,20 @@ bool worker_reports::ask_for_dump(int rank, int to) noexcept {
   head->cmsg_type = SCM_RIGHTS;
   head->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(head), &to, sizeof to);
-  return ::sendmsg(found->second, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+  return ::sendmsg(found->second->socket.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+         1;
 }
 
 // ----------------------------------------------------------------------- connections
 
-task<void> worker_reports::accept_all(scope& s) {
+task<void> worker_reports::accept_all() {
   for (;;) {
     io_awaiter readable(home_, io_kind::readable,
                         static_cast<socket_handle>(listening_.get()));
     const io_result woken = co_await readable;
     if (!woken.ok())
       throw std::system_error(woken.error(), std::generic_category(), "reports");
-    int error = 0;
-    for (int i = 0; i < most_at_once && error == 0; ++i) {
-      unique_descriptor one(
-          ::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-      if (!one) error = errno;
-      if (!one) break;
-      const pid_t peer = peer_of(one.get());
-      if (peer == 0 || open_ >= 2 * accounts_.size() + spare_connections) continue;
-      s.spawn(serve(std::move(one), peer));
-    }
+    const int error = accept_waiting(most_at_once);
     // The connection waits until there are descriptors again.
     if (error == EMFILE || error == ENFILE) co_await sleep_for(without_descriptors);
     // Processes that do not cease to connect hold up no other task.
@@ -152,32 +160,38 @@ task<void> worker_reports::accept_all(scope& s) {
   }
 }
 
-task<void> worker_reports::serve(unique_descriptor from, pid_t peer) {
-  struct counted {
-    std::size_t& open;
-    ~counted() { --open; }
-  };
-  const counted while_open{++open_};
-  connection c{from.get(), peer, -1, 0};
-  const bool is_worker = co_await take_hello(c);
+/// Returns why no further connection was accepted; 0 if there were `most`.
+int worker_reports::accept_waiting(int most) {
+  std::erase_if(newcomers_, [](const auto& each) {
+    const auto c = each.lock();
+    return !c || c->rank >= 0;
+  });
+  for (int i = 0; i < most; ++i) {
+    unique_descriptor one(
+        ::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!one) return errno;
+    const pid_t peer = peer_of(one.get());
+    if (peer == 0 || open_ >= 2 * accounts_.size() + spare_connections) continue;
+    auto c = std::make_shared<connection>(*this, std::move(one), peer);
+    newcomers_.push_back(c);
+    serving_->spawn(serve(std::move(c)));
+  }
+  return 0;
+}
+
+task<void> worker_reports::serve(std::shared_ptr<connection> from) {
+  const bool is_worker = co_await take_hello(*from);
   if (!is_worker) co_return;
-  connections_[c.rank] = c.fd;
-  // Also where this task is cancelled: the number may be another descriptor's then.
-  struct forgotten {
-    worker_reports& self;
-    const connection& of;
-    ~forgotten() { self.forget(of); }
-  };
-  const forgotten at_end{*this, c};
-  for (bool is_over = false; !is_over;) {
-    io_awaiter readable(home_, io_kind::readable, static_cast<socket_handle>(c.fd));
+  while (!from->is_over) {
+    io_awaiter readable(home_, io_kind::readable,
+                        static_cast<socket_handle>(from->socket.get()));
     const io_result woken = co_await readable;
     if (!woken.ok()) break;
-    for (int i = 0; i < most_at_once && !is_over; ++i) {
-      const auto report = next_report(c, is_over);
+    for (int i = 0; i < most_at_once && !from->is_over; ++i) {
+      const auto report = next_report(*from);
       if (!report) break;
-      worker_account* const account = account_of(c);
-      is_over = account == nullptr;
+      worker_account* const account = account_of(*from);
+      from->is_over = account == nullptr;
       if (account) take(*account, *report);
     }
     co_await yield();
@@ -185,33 +199,47 @@ task<void> worker_reports::serve(unique_descriptor from, pid_t peer) {
 }
 
 void worker_reports::forget(const connection& c) noexcept {
-  if (worker_account* const account = account_of(c)) account->is_connected = false;
+  if (worker_account* const account = account_of(c)) {
+    account->is_connected = false;
+    // Neither can be kept now; the shell that has started the process may live on.
+    account->deadlines.clear();
+    account->last_beat = std::nullopt;
+  }
   const auto ours = connections_.find(c.rank);
-  if (ours != connections_.end() && ours->second == c.fd) connections_.erase(ours);
+  if (ours != connections_.end() && ours->second == &c) connections_.erase(ours);
 }
 
 /// The first message says which worker it is.
 task<bool> worker_reports::take_hello(connection& from) {
-  io_awaiter readable(home_, io_kind::readable, static_cast<socket_handle>(from.fd));
-  const auto came =
-      co_await when_any(std::move(readable), sleep_for(longest_until_known));
-  if (!std::get<0>(came)) co_return false;
-  bool is_over = false;
-  const auto report = next_report(from, is_over);
-  const worker_hello* const hello =
-      report ? std::get_if<worker_hello>(&*report) : nullptr;
-  if (!hello) co_return false;
+  io_awaiter readable(home_, io_kind::readable,
+                      static_cast<socket_handle>(from.socket.get()));
+  (void)co_await when_any(std::move(readable), sleep_for(longest_until_known));
   for (const time_point until = home_.now() + longest_until_known;;) {
-    if (worker_account* const account = admitted(from, *hello)) {
-      account->has_come = account->is_connected = true;
-      account->reporter = from.peer;
-      from.rank = hello->rank;
-      from.incarnation = hello->incarnation;
-      co_return true;
-    }
-    if (home_.now() >= until) co_return false;
+    const bool is_known = greet(from);
+    if (is_known) co_return true;
+    if (!from.hello || home_.now() >= until) co_return false;
     co_await sleep_for(between_looks_for_worker);
   }
+}
+
+/// Returns true once it is known which worker it is.
+bool worker_reports::greet(connection& from) {
+  if (from.rank >= 0) return true;
+  if (!from.hello && !from.is_over) {
+    const auto report = next_report(from);
+    if (!report) return false;
+    const worker_hello* const hello = std::get_if<worker_hello>(&*report);
+    from.is_over = hello == nullptr;
+    if (hello) from.hello = *hello;
+  }
+  worker_account* const account = from.hello ? admitted(from, *from.hello) : nullptr;
+  if (!account) return false;
+  account->has_come = account->is_connected = true;
+  account->reporter = from.peer;
+  from.rank = account->rank;
+  from.incarnation = account->incarnation;
+  connections_[from.rank] = &from;
+  return true;
 }
 
 worker_account* worker_reports::admitted(const connection& from, const worker_hello& h) {
@@ -229,20 +257,19 @@ worker_account* worker_reports::account_of(const connection& from) noexcept {
     return nullptr;
   // A process of another attempt has the rank by now.
   const auto at = connections_.find(from.rank);
-  return at != connections_.end() && at->second == from.fd ? &found->second : nullptr;
+  return at != connections_.end() && at->second == &from ? &found->second : nullptr;
 }
 
-/// `is_over` where the worker has ended, or does not speak our language.
-std::optional<worker_report> worker_reports::next_report(const connection& from,
-                                                         bool& is_over) {
+std::optional<worker_report> worker_reports::next_report(connection& from) {
   std::array<std::byte, longest_report> room;
-  const ssize_t got = ::recv(from.fd, room.data(), room.size(), MSG_DONTWAIT | MSG_TRUNC);
+  const ssize_t got =
+      ::recv(from.socket.get(), room.data(), room.size(), MSG_DONTWAIT | MSG_TRUNC);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
-  is_over = true;
+  from.is_over = true;
   if (got <= 0 || static_cast<std::size_t>(got) > room.size()) return std::nullopt;
   try {
     auto report = decoded_report(std::span(room).first(static_cast<std::size_t>(got)));
-    is_over = false;
+    from.is_over = false;
     return report;
   } catch (const wire_error&) {
     return std::nullopt;
@@ -348,6 +375,12 @@ task<void> worker_reports::watch_deadlines() {
     time_point next = time_point::max();
     const time_point now = home_.now();
     for (auto& [rank, account] : accounts_) {
+      const auto is_due = [&](const auto& each) {
+        return later(each.second.until, deadline_slack) <= now;
+      };
+      // What ends it in time may be unread, if this agent was held up.
+      if (std::any_of(account.deadlines.begin(), account.deadlines.end(), is_due))
+        hear_waiting(account);
       std::vector<std::string> passed;
       std::erase_if(account.deadlines, [&](const auto& each) {
         const time_point due = later(each.second.until, deadline_slack);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "io/descriptor.hpp"
 #include "io/reactor.hpp"
@@ -107,19 +108,36 @@ class worker_reports {
 
  private:
   struct connection {
-    int fd = -1;
-    pid_t peer = 0;
-    int rank = -1;
+    connection(worker_reports& of, unique_descriptor from, pid_t other) noexcept
+        : self(of), socket(std::move(from)), peer(other) {
+      ++self.open_;
+    }
+    connection(const connection&) = delete;
+    connection& operator=(const connection&) = delete;
+    ~connection() {
+      --self.open_;
+      self.forget(*this);
+    }
+
+    worker_reports& self;
+    const unique_descriptor socket;
+    const pid_t peer;
+    int rank = -1;  ///< until it is known
     int incarnation = 0;
+    std::optional<worker_hello> hello;
+    /// The process has ended, or does not speak our language.
+    bool is_over = false;
   };
 
-  [[nodiscard]] task<void> accept_all(scope& s);
-  [[nodiscard]] task<void> serve(unique_descriptor from, pid_t peer);
+  [[nodiscard]] task<void> accept_all();
+  [[nodiscard]] int accept_waiting(int most);
+  [[nodiscard]] task<void> serve(std::shared_ptr<connection> from);
   void forget(const connection& c) noexcept;
   [[nodiscard]] task<bool> take_hello(connection& from);
+  [[nodiscard]] bool greet(connection& from);
+  void hear_waiting(worker_account& of);
   [[nodiscard]] task<void> watch_deadlines();
-  [[nodiscard]] std::optional<worker_report> next_report(const connection& from,
-                                                         bool& is_over);
+  [[nodiscard]] std::optional<worker_report> next_report(connection& from);
   [[nodiscard]] worker_account* account_of(const connection& from) noexcept;
   [[nodiscard]] worker_account* admitted(const connection& from, const worker_hello& h);
 
@@ -134,8 +152,10 @@ class worker_reports {
   std::string address_;
   unique_descriptor listening_;
   std::map<int, worker_account> accounts_;
-  std::map<int, int> connections_;  ///< descriptors by rank
+  std::map<int, connection*> connections_;  ///< by rank
+  std::vector<std::weak_ptr<connection>> newcomers_;
   std::size_t open_ = 0;
+  scope* serving_ = nullptr;  ///< while it runs
   event deadlines_changed_;
 };
 

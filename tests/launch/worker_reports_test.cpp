@@ -460,16 +460,18 @@ TEST_CASE("once the agent hears no worker, a descriptor of the same number is no
   worker_reports reports(access::core(at.rt).user(), told);
   const stranger worker(reports.address());
   worker.say(worker_hello{0, 1});
+  bool was_connected = false;
   auto hear = [&]() -> task<void> {
     reports.begin(0, 1, ::getpid());
     auto come = [&]() -> task<void> {
       while (!reports.of(0)->is_connected) co_await sleep_for(5ms);
+      was_connected = true;
       co_await sleep_for(20ms);
     };
     co_await when_any(reports.run(), come(), sleep_for(20s));
   };
   at.run(hear());
-  REQUIRE(reports.of(0)->is_connected);
+  REQUIRE(was_connected);
   // One of these has the number of the connection.
   std::vector<unique_descriptor> others;
   const bytes message = encoded(worker_progress{99});
@@ -487,6 +489,40 @@ TEST_CASE("once the agent hears no worker, a descriptor of the same number is no
   };
   at.run(hear_rest());
   CHECK(!reports.of(0)->progress);
+}
+
+TEST_CASE(
+    "what a process said before its end is heard, also if it was not accepted yet") {
+  node at;
+  heard told;
+  worker_reports reports(access::core(at.rt).user(), told);
+  bool is_accepted = false;
+  SUBCASE("it connected, reported and ended between two turns of the reactor") {}
+  SUBCASE("it was faster than its starter, and waits to be known") { is_accepted = true; }
+  auto work = [&]() -> task<void> {
+    co_await sleep_for(20ms);
+    const stranger other(reports.address());
+    {
+      const stranger worker(reports.address());
+      worker.say(worker_hello{0, 1});
+      worker.say(worker_progress{7});
+    }
+    other.say(worker_hello{1, 1});
+    if (is_accepted) co_await sleep_for(60ms);
+    reports.begin(0, 1, ::getpid());
+    reports.begin(1, 1, ::getpid());
+    reports.hear_rest(0);
+    CHECK(reports.of(0)->has_come);
+    CHECK(reports.of(0)->progress == 7);
+    // The others that waited are served as ever.
+    other.say(worker_progress{8});
+    const time_point until = access::core(at.rt).user().now() + 20s;
+    while (!reports.of(1)->progress && access::core(at.rt).user().now() < until)
+      co_await sleep_for(5ms);
+    CHECK(reports.of(1)->progress == 8);
+  };
+  auto all = [&]() -> task<void> { co_await when_any(reports.run(), work()); };
+  at.run(all());
 }
 
 TEST_CASE("L41: a deadline that was kept while the agent was held up is no overrun") {
