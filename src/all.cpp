@@ -106,6 +106,7 @@
 #include "launch/notice_board.cpp"
 #include "launch/output_pump.cpp"
 #include "launch/own_address.cpp"
+#include "launch/plain_text.cpp"
 #include "launch/pmix_session.cpp"
 #include "launch/process_core.cpp"
 #include "launch/process_guard.cpp"

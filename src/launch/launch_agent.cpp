@@ -18,6 +18,7 @@
 #include "launch/job_notice.hpp"
 #include "launch/job_records.hpp"
 #include "launch/node_workers.hpp"
+#include "launch/plain_text.hpp"
 #include "launch/torchrun_keys.hpp"
 #include "launch/worker_group.hpp"
 #include "launch/worker_variables.hpp"
@@ -570,7 +571,7 @@ std::string text_of_failure(const launch_result& how) {
   if (how.failures.empty()) return "launch: " + how.cause;
   const worker_failure& first = how.failures.front();
   return fmt::format("launch: {}: {}", text_of_end(first.rank, first.reason),
-                     first.traceback);
+                     plain_text(first.traceback));
 }
 
 }  // namespace

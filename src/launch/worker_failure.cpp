@@ -6,6 +6,8 @@
 #include <ctime>
 #include <vector>
 
+#include "launch/plain_text.hpp"
+
 namespace manyworlds::inline v0 {
 
 namespace {
@@ -41,8 +43,10 @@ std::string text_of_failure(std::size_t number, const worker_failure& f) {
       "  exitcode  : {} (pid: {})\n"
       "  error_file: {}\n"
       "  traceback : {}",
-      number, time_of_failure(f.time), f.host, f.rank, f.local_rank, f.code(),
-      f.reason.pid, f.error_file.empty() ? "<N/A>" : f.error_file, indented(f.traceback));
+      number, time_of_failure(f.time), detail::plain_text(f.host), f.rank, f.local_rank,
+      f.code(), f.reason.pid,
+      f.error_file.empty() ? "<N/A>" : detail::plain_text(f.error_file),
+      indented(detail::plain_text(f.traceback)));
 }
 
 std::size_t width_of(const std::string& text) {

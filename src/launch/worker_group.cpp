@@ -1,4 +1,5 @@
 #include "launch/worker_group.hpp"
+#include "launch/plain_text.hpp"
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -50,7 +51,8 @@ std::string text_of_end(int rank, const exit_reason& end) {
 
 std::string text_of_failed(const worker_failure& f) {
   if (!f.reason.is_success()) return text_of_end(f.rank, f.reason);
-  return fmt::format("rank {} (pid {}): {}", f.rank, f.reason.pid, f.traceback);
+  return fmt::format("rank {} (pid {}): {}", f.rank, f.reason.pid,
+                     plain_text(f.traceback));
 }
 
 worker_group::worker_group(runtime& rt, const launch_options& job, shared_output& output,

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "launch/error_record.hpp"
+#include "launch/plain_text.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/worker_thread.hpp"
 #include "manyworlds/io/signals.hpp"
@@ -63,7 +64,7 @@ std::vector<int> usual_signals() {
 
 /// One write a line: those of several processes on one terminal stay whole.
 void say(std::string_view line) {
-  const std::string whole = fmt::format("mwrun: {}\n", line);
+  const std::string whole = fmt::format("mwrun: {}\n", mw::detail::plain_text(line));
   [[maybe_unused]] const auto written =
       ::write(STDERR_FILENO, whole.data(), whole.size());
 }
