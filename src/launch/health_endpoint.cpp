@@ -1,8 +1,14 @@
 #include "launch/health_endpoint.hpp"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <charconv>
+#include <cstdint>
 #include <stdexcept>
+#include <string_view>
 
 // The build says 0 where it found no header; elsewhere the include path decides.
 #if !defined(MANYWORLDS_HAS_MICROHTTPD)
@@ -14,17 +20,15 @@
 #endif
 
 #if MANYWORLDS_HAS_MICROHTTPD
-#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <microhttpd.h>
-#include <netinet/in.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "io/stream.hpp"
 #include "manyworlds/coro/sleep.hpp"
@@ -33,13 +37,7 @@
 
 namespace manyworlds::inline v0::detail {
 
-#if MANYWORLDS_HAS_MICROHTTPD
-
 namespace {
-
-constexpr unsigned most_probes = 64;
-constexpr unsigned probe_patience_s = 10;
-constexpr std::size_t memory_of_probe = 16 * 1024;
 
 /// An IPv4 or IPv6 address with a port.
 struct probe_address {
@@ -67,11 +65,33 @@ struct probe_address {
       v6.sin6_port = htons(port);
     } else {
       throw std::runtime_error(fmt::format(
-          "health endpoint: \"{}\" is no port, and no address with one", text));
+          "health endpoint: \"{}\" was given: expected PORT or ADDRESS:PORT", text));
     }
   }
   [[nodiscard]] bool is_v6() const noexcept { return bytes.ss_family == AF_INET6; }
 };
+
+}  // namespace
+
+bool is_probe_address(const std::string& text) {
+  try {
+    const probe_address read(text);
+    return true;
+  } catch (const std::runtime_error&) {
+    return false;
+  }
+}
+
+#if MANYWORLDS_HAS_MICROHTTPD
+
+namespace {
+
+constexpr unsigned most_probes = 64;
+/// With more than these, the oldest connection is ended. The library would accept no more
+/// at its limit, until clients that ask nothing have lost its patience.
+constexpr std::size_t most_kept_probes = 48;
+constexpr unsigned probe_patience_s = 10;
+constexpr std::size_t memory_of_probe = 16 * 1024;
 
 }  // namespace
 
@@ -81,12 +101,15 @@ class health_endpoint::server {
   server(const std::string& address, source ask) : ask_(std::move(ask)) {
     const probe_address at(address);
     load();
+    open_.reserve(most_probes + 1);
     unsigned flags = MHD_USE_EPOLL;
     if (at.is_v6()) flags |= MHD_USE_IPv6;
-    daemon_ = start_(flags, 0, nullptr, nullptr, &server::answer, this,
-                     MHD_OPTION_SOCK_ADDR, &at.bytes, MHD_OPTION_CONNECTION_LIMIT,
-                     most_probes, MHD_OPTION_CONNECTION_TIMEOUT, probe_patience_s,
-                     MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory_of_probe, MHD_OPTION_END);
+    daemon_ =
+        start_(flags, 0, nullptr, nullptr, &server::answer, this, MHD_OPTION_SOCK_ADDR,
+               &at.bytes, MHD_OPTION_CONNECTION_LIMIT, most_probes,
+               MHD_OPTION_CONNECTION_TIMEOUT, probe_patience_s,
+               MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory_of_probe,
+               MHD_OPTION_NOTIFY_CONNECTION, &server::note_probe, this, MHD_OPTION_END);
     if (!daemon_) {
       throw std::runtime_error(
           fmt::format("health endpoint {}: {}", address, std::strerror(errno)));
@@ -128,6 +151,7 @@ class health_endpoint::server {
     find("MHD_start_daemon", start_);
     find("MHD_stop_daemon", stop_);
     find("MHD_get_daemon_info", info_);
+    find("MHD_get_connection_info", about_);
     find("MHD_run", run_);
     find("MHD_get_timeout", timeout_);
     find("MHD_create_response_from_buffer", make_);
@@ -162,12 +186,38 @@ class health_endpoint::server {
     return queued;
   }
 
+  struct open_probe {
+    MHD_Connection* connection;
+    int fd;
+  };
+
+  /// Is told of each connection that begins or ends.
+  static void note_probe(void* self, MHD_Connection* of, void**,
+                         MHD_ConnectionNotificationCode what) noexcept {
+    static_cast<server*>(self)->note(of, what);
+  }
+  void note(MHD_Connection* of, MHD_ConnectionNotificationCode what) noexcept {
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+      std::erase_if(open_, [&](const open_probe& each) { return each.connection == of; });
+      return;
+    }
+    const auto* const info = about_(of, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (!info || open_.size() == open_.capacity()) return;
+    open_.push_back({of, info->connect_fd});
+    if (open_.size() <= most_kept_probes) return;
+    // The library sees its end, and closes it.
+    ::shutdown(open_.front().fd, SHUT_RDWR);
+    open_.erase(open_.begin());
+  }
+
   source ask_;
+  std::vector<open_probe> open_;  ///< the oldest first
   void* library_ = nullptr;
   MHD_Daemon* daemon_ = nullptr;
   decltype(&MHD_start_daemon) start_ = nullptr;
   decltype(&MHD_stop_daemon) stop_ = nullptr;
   decltype(&MHD_get_daemon_info) info_ = nullptr;
+  decltype(&MHD_get_connection_info) about_ = nullptr;
   decltype(&MHD_run) run_ = nullptr;
   decltype(&MHD_get_timeout) timeout_ = nullptr;
   decltype(&MHD_create_response_from_buffer) make_ = nullptr;

@@ -16,6 +16,9 @@ struct health {
   std::string reason;
 };
 
+/// Returns whether an endpoint may listen there: "PORT" or "ADDRESS:PORT".
+[[nodiscard]] bool is_probe_address(const std::string& text);
+
 /// An HTTP server by libmicrohttpd, which is looked for at run time. The reactor runs it:
 /// one that does not turn gives no answer, which probes take for illness.
 ///

@@ -412,7 +412,7 @@ def probe(port, host="127.0.0.1", method="GET"):
         connection.request(method, "/")
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
-    except (ConnectionError, http.client.HTTPException):
+    except (OSError, http.client.HTTPException):
         return None, ""
 
 
@@ -447,6 +447,16 @@ def health():
                 one.close()
             claim("L42 more clients than it takes hold it up no longer than they stay",
                   until(lambda: probe(port)[0] == 200), probe(port))
+            crowd = [socket.create_connection(("127.0.0.1", port)) for _ in range(700)]
+            for one in crowd:
+                one.sendall(b"G")
+            begun = time.monotonic()
+            answer = probe(port)
+            took = time.monotonic() - begun
+            claim("L42 clients that stay and ask nothing hold it up for no longer than 5 s", answer[0] == 200 and took < 5,
+                  (answer, took))
+            for one in crowd:
+                one.close()
             report = json.loads(subprocess.run([MWSTAT, str(process.pid), "--json"], stdout=subprocess.PIPE, check=False,
                                                timeout=LIMIT).stdout)[0]["jobs"][0]
             claim("mwstat shows the job", (report["run"], report["round"], report["nodes"], report["restarts"],
@@ -472,8 +482,10 @@ def health():
           f"health endpoint 127.0.0.1:{port}: Address already in use" in err, (code, err))
     process.terminate()
     finish(process)
-    _, _, err = shell("true", "--health-endpoint=x:y")
-    claim("so is one that is none", 'health endpoint: "x:y" is no port' in err, err)
+    for wrong in ("x:y", "0", "70000", "127.0.0.1", "localhost:80"):
+        code, out, err = shell("echo x", f"--health-endpoint={wrong}")
+        claim(f"a health endpoint at {wrong} is refused, in one line, and starts nothing", (code, out) == (2, "") and
+              err == f'mwrun: --health-endpoint: "{wrong}" was given: expected PORT or ADDRESS:PORT\n', (code, out, err))
 
 
 def console():

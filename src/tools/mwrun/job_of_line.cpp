@@ -15,6 +15,7 @@
 
 #include "io/system_environment.hpp"
 #include "launch/cpu_topology.hpp"
+#include "launch/health_endpoint.hpp"
 #include "launch/worker_variables.hpp"
 
 namespace mwrun {
@@ -48,6 +49,17 @@ int workers_of(const std::string& said, const mw::launch_variables& inherited) {
     throw usage_error("--nproc-per-node: \"gpu\" was given: this machine has none");
   if (said == "auto") return gpus > 0 ? gpus : cpus;
   return said == "gpu" ? gpus : std::stoi(said);
+}
+
+std::string health_endpoint_of(const command_line& line,
+                               const mw::launch_variables& inherited) {
+  const auto variable = inherited.find("TORCHELASTIC_HEALTH_CHECK_PORT");
+  const bool is_option = !line.health_endpoint.empty();
+  if (!is_option && variable == inherited.end()) return {};
+  const std::string& said = is_option ? line.health_endpoint : variable->second;
+  if (said.empty() || mw::detail::is_probe_address(said)) return said;
+  throw usage_error(fmt::format("{}: \"{}\" was given: expected PORT or ADDRESS:PORT",
+                                is_option ? "--health-endpoint" : variable->first, said));
 }
 
 /// torchrun has no option for it. What is not above 0 is none, as there.
@@ -182,10 +194,7 @@ mw::launch_options job_of(const command_line& line, mw::launch_variables inherit
   if (!line.secret_file.empty())
     job.variables["MANYWORLDS_SECRET_FILE"] = std::filesystem::absolute(line.secret_file);
   job.virtual_local_rank = line.virtual_local_rank;
-  job.health_endpoint = line.health_endpoint;
-  const auto probed = job.inherited.find("TORCHELASTIC_HEALTH_CHECK_PORT");
-  if (job.health_endpoint.empty() && probed != job.inherited.end())
-    job.health_endpoint = probed->second;
+  job.health_endpoint = health_endpoint_of(line, job.inherited);
   job.event_sink = line.event_log_handler;
   job.keep_descendants = line.keep_descendants;
   job.binding = binding_of(line.numa_binding);
