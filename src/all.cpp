@@ -64,6 +64,7 @@
 #include "io/posix_network.cpp"
 #include "io/process_handle.cpp"
 #include "io/process_list.cpp"
+#include "io/process_tree.cpp"
 #include "io/reactor.cpp"
 #include "io/reactor_waiting.cpp"
 #include "io/resolve.cpp"

@@ -120,15 +120,21 @@ group_tree::~group_tree() {
   if (entry_) remove_group(folder_);
 }
 
-std::size_t group_tree::signal(int number) {
-  std::size_t count = 0;
+std::vector<listed_process> group_tree::members() const {
+  std::vector<listed_process> found;
   visit_groups(folder_, [&](const std::string& each) {
     for (const pid_t pid : processes_in(each)) {
       const auto seen = look_at_process(pid);
-      if (seen && signal_process(*seen, number)) ++count;
+      if (seen) found.push_back(*seen);
     }
   });
-  return count;
+  return found;
+}
+
+std::size_t group_tree::signal(int number) { return signal_each(members(), number); }
+
+std::size_t group_tree::signal_missed(int number) {
+  return signal_orphans(members(), number);
 }
 
 std::size_t group_tree::kill() {

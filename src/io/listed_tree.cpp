@@ -59,12 +59,10 @@ std::vector<listed_process> listed_tree::living() {
   return living;
 }
 
-std::size_t listed_tree::signal(int number) {
-  std::size_t count = 0;
-  for (const listed_process& each : living()) {
-    if (signal_process(each, number)) ++count;
-  }
-  return count;
+std::size_t listed_tree::signal(int number) { return signal_each(living(), number); }
+
+std::size_t listed_tree::signal_missed(int number) {
+  return signal_orphans(living(), number);
 }
 
 std::size_t listed_tree::kill() {

@@ -53,6 +53,8 @@ class hosted_process {
   /// Sends a signal to all that lives of the tree, and gives the number of processes. No
   /// process escapes SIGKILL by starting another one meanwhile.
   [[nodiscard]] virtual task<std::size_t> signal_tree(int number) = 0;
+  /// Sends it to what a process that has ended started while the tree was signalled.
+  [[nodiscard]] virtual task<std::size_t> signal_missed(int number) = 0;
   [[nodiscard]] virtual task<bool> is_tree_empty() = 0;
 };
 

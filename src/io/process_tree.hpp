@@ -37,10 +37,21 @@ class process_tree {
   virtual void began([[maybe_unused]] pid_t first) {}
   /// Sends a signal to all that lives, and returns the number of processes.
   virtual std::size_t signal(int number) = 0;
+  /// Sends a signal to those that `signal` has missed, since a parent has started them
+  /// meanwhile and ended. What a living parent starts is left to that one: it may be how
+  /// it obeys.
+  virtual std::size_t signal_missed(int number) = 0;
   /// Goes towards the end of all that lives, and returns the number of processes. It is
   /// called until the tree is empty; what is started meanwhile does not escape.
   virtual std::size_t kill() = 0;
   [[nodiscard]] virtual bool is_empty() = 0;
+
+ protected:
+  std::size_t signal_each(const std::vector<listed_process>& living, int number);
+  std::size_t signal_orphans(const std::vector<listed_process>& living, int number);
+
+ private:
+  std::set<std::pair<pid_t, std::uint64_t>> told_;
 };
 
 /// A control group of version 2 below our own. It has no controllers, so that neither
@@ -58,10 +69,13 @@ class group_tree final : public process_tree {
 
   [[nodiscard]] int entry() const noexcept override { return entry_.get(); }
   std::size_t signal(int number) override;
+  std::size_t signal_missed(int number) override;
   std::size_t kill() override;
   [[nodiscard]] bool is_empty() override;
 
  private:
+  [[nodiscard]] std::vector<listed_process> members() const;
+
   std::string folder_;
   unique_descriptor entry_;
 };
@@ -89,6 +103,7 @@ class listed_tree final : public process_tree {
   }
   void began(pid_t first) override;
   std::size_t signal(int number) override;
+  std::size_t signal_missed(int number) override;
   std::size_t kill() override;
   [[nodiscard]] bool is_empty() override;
 

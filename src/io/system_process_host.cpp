@@ -54,6 +54,17 @@ class system_process final : public hosted_process {
     if (!handle_.has_ended()) handle_.signal(number);
     co_return 1;
   }
+  [[nodiscard]] task<std::size_t> signal_missed(int number) override {
+    tree_->ask();
+    const auto act = [this, number]() -> std::size_t {
+      try {
+        return tree_->signal_missed(number);
+      } catch (const std::system_error&) {
+        return 0;  // the end of the grace ends them
+      }
+    };
+    co_return co_await offload(host_.finder(), act);
+  }
   [[nodiscard]] task<bool> is_tree_empty() override {
     tree_->ask();
     const auto look = [this] {

@@ -283,10 +283,13 @@ task<void> process_core::end_tree() {
   if (home_.now() < kill_at_) {
     note_signal(stop_step::asked);
     co_await process_->signal_tree(SIGTERM);
+    bool looks_again = true;
     for (duration look = 1ms; home_.now() < kill_at_;
          look = std::min(2 * look, longest_look)) {
       if (co_await process_->is_tree_empty()) co_return;
       co_await pause(std::min(look, kill_at_ - home_.now()));
+      if (looks_again) co_await process_->signal_missed(SIGTERM);
+      looks_again = false;
     }
   }
   note_signal(stop_step::killed);

@@ -61,6 +61,7 @@ class simulated_started final : public hosted_process {
     child_->signal(number);
     co_return count;
   }
+  [[nodiscard]] task<std::size_t> signal_missed(int) override { co_return 0; }
   // When its frame is gone, so that a runtime does not end before.
   [[nodiscard]] task<bool> is_tree_empty() override { co_return child_->is_cleared(); }
 

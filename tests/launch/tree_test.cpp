@@ -6,9 +6,13 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "io/process_tree.hpp"
@@ -124,6 +128,51 @@ TEST_CASE(
     CHECK_FALSE(lives(second));
     ::kill(second, SIGKILL);
   });
+}
+
+TEST_CASE(
+    "V4 what was started while its tree was signalled is signalled, if it is an orphan") {
+  const std::string mark = std::string(tree_variable) + "=" + std::to_string(::getpid());
+  int ends_of[2] = {-1, -1};
+  REQUIRE(::pipe2(ends_of, O_CLOEXEC) == 0);
+  const unique_descriptor reads(ends_of[0]);
+  unique_descriptor writes(ends_of[1]);
+  const auto census = std::make_shared<process_census>(tree_variable);
+  const pid_t first = ::fork();
+  if (first == 0) {
+    ::dup2(reads.get(), STDIN_FILENO);
+    std::string own = mark;
+    char* const variables[] = {own.data(), nullptr};
+    ::execle("/bin/sh", "sh", "-c", "read x; /bin/sleep 1000 & read y", nullptr,
+             variables);
+    ::_exit(127);
+  }
+  REQUIRE(first > 0);
+  listed_tree tree(mark, census);
+  const auto now = [&](auto act) {
+    tree.ask();
+    return act();
+  };
+  const auto child_of_first = [&]() -> pid_t {
+    for (const listed_process& each : list_processes()) {
+      if (each.parent == first && each.is_alive()) return each.pid;
+    }
+    return 0;
+  };
+  tree.began(first);
+  // It is ignored, unless a program asks for it.
+  CHECK(now([&] { return tree.signal(SIGURG); }) == 1);
+  REQUIRE(::write(writes.get(), "\n", 1) == 1);
+  CHECK(eventually([&] { return child_of_first() != 0; }));
+  const pid_t child = child_of_first();
+  // The first one lives, and may have started it to obey.
+  CHECK(now([&] { return tree.signal_missed(SIGTERM); }) == 0);
+  writes = unique_descriptor();
+  int status = 0;
+  while (::waitpid(first, &status, 0) < 0 && errno == EINTR) {}
+  CHECK(now([&] { return tree.signal_missed(SIGTERM); }) == 1);
+  CHECK(ends(child, 20s));
+  CHECK(eventually([&] { return now([&] { return tree.is_empty(); }); }));
 }
 
 TEST_CASE("V4 the log says once how descendants are found") {
