@@ -195,7 +195,9 @@ Root Cause (first observed failure):
 TEST_CASE("L37: the summary holds nothing that a terminal would obey") {
   worker_failure f = failure_of(0, 3, 0);
   f.host = "\x1b]0;host\a";
-  f.traceback = "\x1b[31mred\r\x7f \xc2\x9b2J\n\tUnicode: \xc3\xa4 \xc2\xa0 \xe2\x82\xac";
+  f.traceback =
+      "\x1b[31mred\r\x7f \xc2\x9b"
+      "2J\n\tUnicode: \xc3\xa4 \xc2\xa0 \xe2\x82\xac";
   const std::string text = failure_summary("train.sh", std::span(&f, 1));
   CHECK(text.find("  host      : \\x1b]0;host\\x07\n") != std::string::npos);
   CHECK(text.find("\\x1b[31mred\\x0d\\x7f \\x9b2J\n  \tUnicode: \xc3\xa4 \xc2\xa0 "
