@@ -7,21 +7,21 @@ namespace manyworlds::inline v0::detail {
 
 namespace {
 
-constexpr std::size_t longest_name = 255;
+constexpr std::size_t longest_witness_name = 255;
 constexpr std::size_t longest_verdict = 1024;
 constexpr std::uint32_t most_members = 1024;
 constexpr std::uint32_t most_entries = 4096;
 
 void put_member(wire_writer& out, const far_member& m) {
-  out.put(std::string_view(m.world).substr(0, longest_name)).put(m.pid);
-  out.put(std::string_view(m.host).substr(0, longest_name));
+  out.put(std::string_view(m.world).substr(0, longest_witness_name)).put(m.pid);
+  out.put(std::string_view(m.host).substr(0, longest_witness_name));
 }
 
 far_member get_member(wire_reader& in) {
   far_member m;
-  m.world = in.get_text(longest_name);
+  m.world = in.get_text(longest_witness_name);
   m.pid = in.get<std::int64_t>();
-  m.host = in.get_text(longest_name);
+  m.host = in.get_text(longest_witness_name);
   return m;
 }
 
@@ -40,7 +40,7 @@ bytes encoded_entry(const worker_testimony& t) {
   wire_writer out;
   out.put(t.rank).put(std::uint8_t{t.waits.has_value()});
   if (t.waits) {
-    out.put(std::string_view(t.waits->operation).substr(0, longest_name));
+    out.put(std::string_view(t.waits->operation).substr(0, longest_witness_name));
     put_member(out, t.waits->on);
   }
   const std::uint32_t count = count_of(t.suspects);
@@ -51,7 +51,7 @@ bytes encoded_entry(const worker_testimony& t) {
 
 bytes encoded_entry(const told_verdict& v) {
   wire_writer out;
-  out.put(std::string_view(v.host).substr(0, longest_name));
+  out.put(std::string_view(v.host).substr(0, longest_witness_name));
   out.put(std::string_view(v.text).substr(0, longest_verdict));
   const std::uint32_t count = count_of(v.accusers);
   out.put(count);
@@ -90,7 +90,7 @@ std::vector<worker_testimony> get_testimonies(wire_reader& in) {
     worker_testimony& t = all.emplace_back();
     t.rank = in.get<std::int32_t>();
     if (in.get<std::uint8_t>() != 0) {
-      t.waits.emplace().operation = in.get_text(longest_name);
+      t.waits.emplace().operation = in.get_text(longest_witness_name);
       t.waits->on = get_member(in);
     }
     for (std::uint32_t more = get_count(in, most_members); more > 0; --more)
@@ -103,7 +103,7 @@ std::vector<told_verdict> get_verdicts(wire_reader& in) {
   std::vector<told_verdict> all;
   for (std::uint32_t left = get_count(in, most_entries); left > 0; --left) {
     told_verdict& v = all.emplace_back();
-    v.host = in.get_text(longest_name);
+    v.host = in.get_text(longest_witness_name);
     v.text = in.get_text(longest_verdict);
     for (std::uint32_t more = get_count(in, most_members); more > 0; --more)
       v.accusers.push_back(in.get<std::int32_t>());
