@@ -172,6 +172,7 @@ TEST_CASE(
   while (::waitpid(first, &status, 0) < 0 && errno == EINTR) {}
   CHECK(now([&] { return tree.signal_missed(SIGTERM); }) == 1);
   CHECK(ends(child, 20s));
+  ::kill(child, SIGKILL);
   CHECK(eventually([&] { return now([&] { return tree.is_empty(); }); }));
 }
 
