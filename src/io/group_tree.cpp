@@ -12,13 +12,12 @@
 #include <system_error>
 #include <vector>
 
+#include "io/abandoned_groups.hpp"
 #include "io/process_tree.hpp"
 
 namespace manyworlds::inline v0::detail {
 
 namespace {
-
-constexpr std::string_view name_prefix = "manyworlds-";
 
 /// Writes a whole value. Returns an errno.
 int write_to(const std::string& path, std::string_view value) {
@@ -81,21 +80,6 @@ std::string group_of_this_process() {
   return {};
 }
 
-/// Removes what dead starters left behind: a folder's name begins with its maker's
-/// number.
-void remove_abandoned(const std::string& folder) {
-  DIR* const entries = ::opendir(folder.c_str());
-  if (!entries) return;
-  while (const dirent* entry = ::readdir(entries)) {
-    const std::string_view name(entry->d_name);
-    if (!name.starts_with(name_prefix)) continue;
-    const int maker = std::atoi(entry->d_name + name_prefix.size());
-    if (maker > 0 && ::kill(maker, 0) != 0 && errno == ESRCH)
-      remove_group(folder + '/' + entry->d_name);
-  }
-  ::closedir(entries);
-}
-
 }  // namespace
 
 void remove_group(const std::string& folder) {
@@ -117,7 +101,10 @@ group_tree::group_tree(std::string folder) : folder_(std::move(folder)) {
 }
 
 group_tree::~group_tree() {
-  if (entry_) remove_group(folder_);
+  if (!entry_) return;
+  remove_group(folder_);
+  // What is left in it may live on, also when this process has ended.
+  if (::access(folder_.c_str(), F_OK) == 0) mark_as_left(folder_);
 }
 
 std::vector<listed_process> group_tree::members() const {
@@ -156,7 +143,7 @@ bool group_tree::is_empty() {
   return true;
 }
 
-std::string find_group_folder(std::string& why_not) {
+std::string own_group_folder(std::string& why_not) {
   std::string where;
   std::string root;
   if (!find_mount(where, root)) {
@@ -169,10 +156,13 @@ std::string find_group_folder(std::string& why_not) {
     return {};
   }
   if (root != "/" && own.starts_with(root)) own.erase(0, root.size());
-  std::string folder = where + (own == "/" ? "" : own);
-  remove_abandoned(folder);
-  const std::string tried =
-      folder + '/' + std::string(name_prefix) + std::to_string(::getpid()) + "-probe";
+  return where + (own == "/" ? "" : own);
+}
+
+std::string find_group_folder(std::string& why_not) {
+  std::string folder = own_group_folder(why_not);
+  if (folder.empty()) return folder;
+  const std::string tried = folder + '/' + name_of_group("probe");
   ::rmdir(tried.c_str());
   if (::mkdir(tried.c_str(), 0755) != 0) {
     why_not = "a folder cannot be made in " + folder + ": " + std::strerror(errno);

@@ -64,7 +64,7 @@ class group_tree final : public process_tree {
   /// Uses one that exists and does not enter or remove it: for a guard.
   struct existing {};
   group_tree(std::string folder, existing) : folder_(std::move(folder)) {}
-  /// Removes the folder where it is empty.
+  /// Removes the folder where it is empty, else marks it: what is left in it lives on.
   ~group_tree() override;
 
   [[nodiscard]] int entry() const noexcept override { return entry_.get(); }
@@ -82,6 +82,10 @@ class group_tree final : public process_tree {
 
 /// Removes an empty group, and empty ones below it.
 void remove_group(const std::string& folder);
+
+/// Returns the folder of this process's own control group, or says in `why_not` why there
+/// is none.
+[[nodiscard]] std::string own_group_folder(std::string& why_not);
 
 /// Returns the folder in which this process may make control groups, or says in
 /// `why_not` why there is none. It tries to make one.

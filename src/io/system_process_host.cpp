@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "io/abandoned_groups.hpp"
 #include "io/current_reactor.hpp"
 #include "io/signals_blocked.hpp"
 #include "manyworlds/coro/offload.hpp"
@@ -119,7 +120,7 @@ std::unique_ptr<process_tree> system_process_host::make_tree(tree_mark& mark) {
   mark.variable = tree_variable + std::string("=") + text;
   const std::lock_guard lock(mutex_);
   if (!group_folder_.empty()) {
-    mark.group = group_folder_ + "/manyworlds-" + std::to_string(::getpid()) + "-" + text;
+    mark.group = group_folder_ + '/' + name_of_group(text);
     try {
       return std::make_unique<group_tree>(mark.group);
     } catch (const std::system_error& e) {
@@ -131,9 +132,24 @@ std::unique_ptr<process_tree> system_process_host::make_tree(tree_mark& mark) {
   return std::make_unique<listed_tree>(mark.variable, census_);
 }
 
+/// On the thread that starts programs: this may take a second.
+void system_process_host::empty_groups() {
+  std::string folder;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(has_emptied_, true) || group_folder_.empty()) return;
+    folder = group_folder_;
+  }
+  for (const abandoned_group& each : end_abandoned_groups(folder)) {
+    const std::lock_guard lock(mutex_);
+    notice_ += (notice_.empty() ? "" : "; ") + each.text();
+  }
+}
+
 start_outcome system_process_host::start_here(reactor& home,
                                               const process_description& what,
                                               tree_listener* listener) {
+  empty_groups();
   for (;;) {
     tree_mark mark;
     std::unique_ptr<process_tree> tree = make_tree(mark);

@@ -30,6 +30,7 @@ class system_process_host final : public process_host {
 
  private:
   void begin();
+  void empty_groups();
   [[nodiscard]] std::unique_ptr<process_tree> make_tree(tree_mark& mark);
   [[nodiscard]] start_outcome start_here(reactor& home, const process_description& what,
                                          tree_listener* listener);
@@ -37,6 +38,7 @@ class system_process_host final : public process_host {
   std::mutex mutex_;  ///< of what follows
   std::string group_folder_;
   std::string notice_;
+  bool has_emptied_ = false;  ///< groups of dead starters
   std::optional<memory_kills> kills_;
   const std::shared_ptr<process_census> census_ =
       std::make_shared<process_census>(tree_variable);
