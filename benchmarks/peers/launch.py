@@ -62,7 +62,7 @@ class Job:
 
     def __exit__(self, *_):
         """What a launcher leaves is ended here."""
-        for pid in {self.process.pid, *self.pids}:
+        for pid in {self.process.pid, agent_of(self.process.pid), *self.pids}:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -160,7 +160,7 @@ class Nodes(Job):
     def node_of(self, pid):
         with open(f"/proc/{pid}/stat") as stat:
             parent = int(stat.read().rpartition(")")[2].split()[1])
-        return next(one for one in self.processes if one.pid == parent)
+        return next(one for one in self.processes if agent_of(one.pid) == parent)
 
 
 def kill(pid):
@@ -242,7 +242,8 @@ def node_lost(launcher, options):
             lost = next(one for one in reversed(job.processes) if one is not job.processes[0])
             if job.node_of(workers["0"][0]) is lost:
                 lost = next(one for one in job.processes[1:] if one is not lost)
-            at = kill(lost.pid)
+            agent = agent_of(lost.pid)
+            at = kill(agent)
             try:
                 took.append((max(stamp for _, stamp in job.await_ranks(2, 4 * NEVER_S).values()) - at) / 1e6)
             except Failed:
@@ -303,7 +304,8 @@ def agent_killed(launcher, options):
             workers = job.await_lines("start", WORKERS)
             ends = [os.pidfd_open(pid) for pid, _ in workers.values()]
             time.sleep(0.1)
-            at = kill(job.process.pid)
+            agent = agent_of(job.process.pid)
+            at = kill(agent)
             for end in ends:
                 gone = gone and bool(select.select([end], [], [], NEVER_S)[0])
                 os.close(end)
@@ -324,9 +326,8 @@ def grace(launcher, options):
     return summary("a worker killed, to the end where its peer ignores SIGTERM (grace 3 s)", took)
 
 
-def tree_of(pid):
-    """The agent, and its guard where it has one."""
-    found = [pid]
+def agent_of(pid):
+    """The process that starts the workers: mwrun's is a child of the one that was started, its guard."""
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
@@ -334,12 +335,17 @@ def tree_of(pid):
             with open(f"/proc/{entry}/stat") as stat:
                 fields = stat.read().rpartition(")")[2].split()
             with open(f"/proc/{entry}/comm") as name:
-                is_guard = name.read() == "mw-guard\n"
+                is_agent = name.read() == "mwrun-agent\n"
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if int(fields[1]) == pid and is_guard:
-            found.append(int(entry))
-    return found
+        if int(fields[1]) == pid and is_agent:
+            return int(entry)
+    return pid
+
+
+def tree_of(pid):
+    """The agent, and its guard where it has one."""
+    return list({pid, agent_of(pid)})
 
 
 def cpu_s(pids):

@@ -17,14 +17,18 @@ namespace manyworlds::inline v0::detail {
 /// as it does with this process. Thread: any.
 class guard_connection final : public tree_listener {
  public:
-  /// Errors: those of `process_guard`.
+  /// Forks a guard. Errors: those of `process_guard`.
   guard_connection();
+  /// Uses the parent of this process, which reads at the other end of the socket. It ends
+  /// what is left when this process has ended.
+  guard_connection(unique_descriptor socket, pid_t guard) noexcept;
   guard_connection(const guard_connection&) = delete;
   guard_connection& operator=(const guard_connection&) = delete;
-  /// Lets the guard end what is left, and waits for it.
+  /// Lets a guard that was forked end what is left, and waits for it.
   ~guard_connection();
 
-  /// Errors: std::system_error if the guard is gone, or does not take it within 1 s.
+  /// Errors: std::system_error if the guard is gone, or, where it is no parent, does not
+  /// take it within 1 s.
   void tree_begins(const tree_mark& mark) override;
   void tree_has_ended(const tree_mark& mark) noexcept override;
 
@@ -38,6 +42,7 @@ class guard_connection final : public tree_listener {
   std::mutex mutex_;
   unique_descriptor socket_;
   pid_t pid_ = 0;
+  const bool is_parent_ = false;
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -10,19 +10,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
-#include <map>
 #include <stdexcept>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 
-#include "io/process_list.hpp"
-#include "io/process_tree.hpp"
 #include "io/stream.hpp"
 #include "launch/guard_connection.hpp"
+#include "launch/guarded_trees.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0 {
@@ -30,13 +26,6 @@ namespace manyworlds::inline v0 {
 using namespace detail;
 
 namespace {
-
-using namespace std::chrono_literals;
-
-constexpr std::size_t longest_message = 8192;
-
-/// Trees by their variables, with their groups.
-using known_trees = std::map<std::string, std::string>;
 
 void require_single_thread() {
   std::error_code error;
@@ -51,51 +40,6 @@ void require_single_thread() {
         std::to_string(threads) +
         " threads: make the guard at the beginning of main, before any runtime");
   }
-}
-
-/// A message: 'b' or 'e', the variable, a zero, the group.
-void take_message(std::string_view message, known_trees& trees) {
-  const std::size_t zero = message.find('\0');
-  if (message.empty() || zero == std::string_view::npos) return;
-  const std::string variable(message.substr(1, zero - 1));
-  if (message.front() == 'b') {
-    trees[variable] = std::string(message.substr(zero + 1));
-  } else {
-    trees.erase(variable);
-  }
-}
-
-/// Kills what is left. Returns whether nothing was.
-bool end_once(listed_tree& listed, const std::string& group) {
-  bool is_over = true;
-  if (!group.empty()) {
-    group_tree grouped(group, group_tree::existing{});
-    if (!grouped.is_empty()) {
-      grouped.kill();
-      is_over = false;
-    }
-  }
-  listed.ask();
-  if (!listed.is_empty()) {
-    listed.kill();
-    is_over = false;
-  }
-  return is_over;
-}
-
-/// Kills what carries the variable, and what is in the group.
-void end_tree(const std::string& variable, const std::string& group) {
-  listed_tree listed(variable, std::make_shared<process_census>(tree_variable));
-  const auto until = std::chrono::steady_clock::now() + 20s;
-  while (std::chrono::steady_clock::now() < until) {
-    try {
-      if (end_once(listed, group)) break;
-    } catch (const std::system_error&) {
-      // There is no descriptor to look with now.
-    }
-    std::this_thread::sleep_for(1ms);
-  }
-  if (!group.empty()) remove_group(group);
 }
 
 /// Leaves nothing of the starter open that another process may wait for.
@@ -126,20 +70,13 @@ void close_all_but(int kept) {
   // A child that the starter forked may hold its end of the socket.
   const auto watched = static_cast<int>(::syscall(SYS_pidfd_open, starter, 0));
   if (::getppid() != starter) ::_exit(0);
-  known_trees trees;
-  std::string message(longest_message, '\0');
-  for (;;) {
+  guarded_trees trees;
+  for (bool is_over = false; !is_over;) {
     ::pollfd asked[2] = {{socket, POLLIN, 0}, {watched, POLLIN, 0}};
     if (::poll(asked, 2, -1) < 0) continue;
-    const ssize_t got = ::recv(socket, message.data(), message.size(), MSG_DONTWAIT);
-    if (got > 0) {
-      take_message(std::string_view(message.data(), static_cast<std::size_t>(got)),
-                   trees);
-    } else if (got == 0 || asked[1].revents != 0) {
-      break;
-    }
+    is_over = !trees.take_messages(socket) || asked[1].revents != 0;
   }
-  for (const auto& [variable, group] : trees) end_tree(variable, group);
+  trees.end_all();
   ::_exit(0);
 }
 
@@ -162,9 +99,13 @@ guard_connection::guard_connection() {
   if (pid_ == 0) run_guard(theirs.get(), starter);
 }
 
+guard_connection::guard_connection(unique_descriptor socket, pid_t guard) noexcept
+    : socket_(std::move(socket)), pid_(guard), is_parent_(true) {}
+
 guard_connection::~guard_connection() {
   socket_ = unique_descriptor();
-  // It gives up by itself after 20 s for each tree.
+  if (is_parent_) return;
+  // It gives up by itself after 20 s.
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) continue;
 }
 
@@ -180,9 +121,11 @@ bool guard_connection::tell(char what, const tree_mark& mark, int flags) noexcep
 }
 
 void guard_connection::tree_begins(const tree_mark& mark) {
-  MW_ASSERT(mark.variable.size() + mark.group.size() + 2 <= longest_message,
+  MW_ASSERT(mark.variable.size() + mark.group.size() + 2 <= longest_guard_message,
             "a mark is a variable of ours and a path");
-  if (!tell('b', mark, 0))
+  if (tell('b', mark, is_parent_ ? MSG_DONTWAIT : 0)) return;
+  // Ctrl-Z stops a parent for any time, and it finds trees among its descendants, too.
+  if (!is_parent_ || errno != EAGAIN)
     throw std::system_error(errno, std::generic_category(), "the guard does not answer");
 }
 
@@ -205,6 +148,8 @@ void guard_connection::tree_has_ended(const tree_mark& mark) noexcept {
 }  // namespace detail
 
 process_guard::process_guard() : core_(std::make_unique<guard_connection>()) {}
+process_guard::process_guard(std::unique_ptr<guard_connection> core) noexcept
+    : core_(std::move(core)) {}
 process_guard::~process_guard() = default;
 pid_t process_guard::pid() const noexcept { return core_->pid(); }
 

@@ -11,14 +11,17 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -58,6 +61,38 @@ std::vector<std::string> servers_of(long pid) {
   // Connections that are being answered bear the server's name too.
   std::sort(found.begin(), found.end());
   found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
+/// Returns the process that has started another one; 0 if that is not known.
+long parent_of(long pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(stat, text);
+  // Its name, which may be anything, ends with the last parenthesis.
+  std::istringstream rest(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  std::string state;
+  long parent = 0;
+  rest >> state >> parent;
+  return parent;
+}
+
+/// Returns those of the children of a process: mwrun's agent is a child of the process
+/// that its user has started.
+std::vector<std::string> servers_of_children(long pid) {
+  std::ifstream table("/proc/net/unix");
+  const std::string prefix = "@manyworlds-";
+  std::set<long> children;
+  for (std::string line; std::getline(table, line);) {
+    const auto at = line.find(prefix);
+    if (at == line.npos) continue;
+    const long each = std::atol(line.c_str() + at + prefix.size());
+    if (each > 0 && parent_of(each) == pid) children.insert(each);
+  }
+  std::vector<std::string> found;
+  for (const long each : children) {
+    for (std::string& server : servers_of(each)) found.push_back(std::move(server));
+  }
   return found;
 }
 
@@ -107,7 +142,8 @@ std::string ask(const std::string& name, bool as_json) {
 }
 
 std::string collect(long pid, bool as_json) {
-  const auto servers = servers_of(pid);
+  auto servers = servers_of(pid);
+  if (servers.empty()) servers = servers_of_children(pid);
   if (servers.empty()) {
     const bool lives = ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
     throw std::runtime_error(

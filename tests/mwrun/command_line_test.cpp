@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "mwrun/end_orders.hpp"
+
 using namespace mwrun;
 using namespace std::chrono_literals;
 
@@ -219,6 +221,25 @@ TEST_CASE("help, version and completion need no program") {
   CHECK(completion_for("bash").find("--nproc-per-node") != std::string::npos);
   CHECK(completion_for("zsh").find("compdef") != std::string::npos);
   CHECK_THROWS_AS((void)completion_for("fish"), usage_error);
+}
+
+TEST_CASE("L24: signals that come within 0.1 s are one order, as those of `timeout`") {
+  end_orders orders;
+  const end_orders::clock::time_point begin{};
+  CHECK(orders.count(SIGTERM, begin));
+  CHECK_FALSE(orders.count(SIGTERM, begin + 1ms));
+  CHECK_FALSE(orders.count(SIGINT, begin + 99ms));
+  CHECK(orders.counted() == 1);
+  CHECK(orders.count(SIGTERM, begin + 100ms));
+  CHECK(orders.counted() == 2);
+}
+
+TEST_CASE("L69: the end of a terminal is the first order or none") {
+  end_orders orders;
+  const end_orders::clock::time_point begin{};
+  CHECK(orders.count(SIGHUP, begin));
+  CHECK_FALSE(orders.count(SIGHUP, begin + 1h));
+  CHECK(orders.count(SIGINT, begin + 2h));
 }
 
 TEST_SUITE_END();

@@ -21,6 +21,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../process"))
 import watched_program  # noqa: E402
+from jobs import agent_of  # noqa: E402
 from watched_program import ARGUMENTS, PROGRAM, claim_nothing_is_left, failures  # noqa: E402
 
 LAUNCHED = os.path.abspath(ARGUMENTS[0])
@@ -68,6 +69,9 @@ class Job:
             self.process.kill()
         self.listener.join()
         return self.process.returncode
+
+    def agent(self):
+        return agent_of(self.process.pid)
 
     def end(self):
         """The first signal ends the workers, and the second kills those that do not hear it."""
@@ -153,7 +157,7 @@ def members():
     with job("--nproc-per-node=3", "--hang-timeout=2", "--restart-scope=worker", "--max-restarts=9", "--no-python",
              LAUNCHED, "meets") as running:
         time.sleep(1)
-        children = workers_of(running.process.pid)
+        children = workers_of(running.agent())
         claim("three members meet", len(children) == 3, children)
         os.kill(children[2], signal.SIGSTOP)
         claim("L65 a member that is stopped is named, with those that wait for it", running.says(
@@ -161,7 +165,7 @@ def members():
               running.text())
         claim("and is replaced", running.says(r"incarnation 2, after [^;]*; world main up again", 20), running.text())
         claim("L65 it alone", running.text().count("is stuck") == 1 and
-              set(children) - {children[2]} <= set(workers_of(running.process.pid)), running.text())
+              set(children) - {children[2]} <= set(workers_of(running.agent())), running.text())
 
 
 @contextlib.contextmanager
@@ -279,12 +283,12 @@ def frozen():
     """What was held up itself accuses none."""
     with job("--nproc-per-node=3", "--hang-timeout=1", "--no-python", LAUNCHED, "meets") as running:
         time.sleep(1)
-        os.kill(running.process.pid, signal.SIGSTOP)
+        os.kill(running.agent(), signal.SIGSTOP)
         time.sleep(3)
-        os.kill(running.process.pid, signal.SIGCONT)
+        os.kill(running.agent(), signal.SIGCONT)
         claim("L65 an agent that was frozen accuses none", not running.says("stuck", 2.5) and
               running.process.poll() is None, running.text())
-        everyone = workers_of(running.process.pid) + [running.process.pid]
+        everyone = workers_of(running.agent()) + [running.process.pid, running.agent()]
         for pid in everyone:
             os.kill(pid, signal.SIGSTOP)
         time.sleep(1.5)

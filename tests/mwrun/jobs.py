@@ -42,11 +42,32 @@ def shell(script, *options, environment=None):
     return run(*options, "--no-python", "sh", "-c", script, environment=environment)
 
 
+def stat_of(pid):
+    """The fields of /proc/PID/stat behind the name: the state, the parent, the process group, the session."""
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
+        return stat.read().rpartition(")")[2].split()
+
+
+def agent_of(guard):
+    """mwrun is two processes: the one that was started is the guard, and its child starts the workers."""
+    def found():
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/comm", encoding="ascii", errors="replace") as name:
+                    if int(stat_of(pid)[1]) == guard and name.read() == "mwrun-agent\n":
+                        return int(pid)
+            except OSError:
+                pass  # ended meanwhile
+        return None
+    if not until(found):
+        raise AssertionError(f"{guard} has no agent")
+    return found()
+
+
 def is_gone(pid):
     try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-            return stat.read().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
+        return stat_of(pid)[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
         return True
 
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from jobs import CLEAN, claim, until
+from jobs import CLEAN, agent_of, claim, until
 from watched_program import ARGUMENTS, PROGRAM, claim_nothing_is_left, failures
 
 ELASTIC = os.path.abspath(ARGUMENTS[0])
@@ -56,15 +56,16 @@ def main():
     try:
         claim("six worlds of four ranks are up",
               until(lambda: sum(" is up" in line for line in lines) >= 12, 40), lines)
+        agent = agent_of(job.pid)
         for kill in range(KILLS):
-            before = children_of(job.pid)
+            before = children_of(agent)
             victim = chance.randrange(RANKS)
             begun = len(lines)
             time.sleep(chance.random() * 0.2)
             os.kill(before[victim], signal.SIGKILL)
             again = until(lambda seen=begun, rank=victim: any(
                 (found := UP_AGAIN.search(line)) and int(found.group(1)) == rank for line in lines[seen:]), 30)
-            after = children_of(job.pid)
+            after = children_of(agent)
             told = "".join(lines[begun:])
             claim(f"L62 kill {kill + 1}: rank {victim} is replaced, and its worlds are up again", again, told)
             claim("the other three have the processes that they had",

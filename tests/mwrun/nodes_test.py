@@ -6,6 +6,7 @@ usage: nodes_test.py MWRUN MWSTORE
 The numbers are those of the acceptance cases L and P. Where MANYWORLDS_TEST_LONG is set, torchrun is one of two nodes
 (MANYWORLDS_TORCHRUN is its command).
 """
+import itertools
 import os
 import random
 import re
@@ -17,111 +18,19 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 for folder_of_tests in ("../launch", "../process"):
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), folder_of_tests))
-from jobs import CLEAN, claim, is_gone, until
+from jobs import CLEAN, agent_of, claim, is_gone, until
+from nodes_of_a_job import LIMIT, STAYS, Job
 from one_etcd import Etcd, free_port  # noqa: E402
 from own_network import TwoNetworks  # noqa: E402
 from watched_program import ARGUMENTS, PROGRAM, claim_nothing_is_left, failures
 
 STORE = os.path.abspath(ARGUMENTS[0])
-LIMIT = 30
-# Each worker says what it is, and stays.
-STAYS = 'echo "$RANK $WORLD_SIZE $MANYWORLDS_ATTEMPT $MANYWORLDS_INCARNATION $$" >> "$PLACES"; exec sleep 1000'
 # A first round of all nodes does not wait for it, however late the machine lets them come.
 LATE = "last_call_timeout=20"
-
-
-class Job:
-    """The nodes of one run, and the places that their workers have said to have."""
-
-    def __init__(self, *options, backend="c10d", endpoint=None, script=STAYS, workers=1, run="job"):
-        self.folder = tempfile.TemporaryDirectory()
-        self.places = os.path.join(self.folder.name, "places")
-        self.endpoint = endpoint or f"127.0.0.1:{free_port()}"
-        where = [f"--rdzv-endpoint={self.endpoint}"]
-        if backend == "standalone":
-            where = [f"--master-port={self.endpoint.rpartition(':')[2]}"]
-        self.options = [f"--rdzv-backend={backend}", *where, f"--rdzv-id={run}", *options]
-        self.script = script
-        self.workers = workers
-        self.nodes = []
-        self.said = {}
-        self.readers = []
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for node in self.nodes:
-            if node.poll() is None:
-                node.send_signal(signal.SIGCONT)
-                node.kill()
-            node.wait()
-        for reader in self.readers:
-            reader.join(LIMIT)
-        for node in self.nodes:
-            node.stderr.close()
-        until(lambda: all(is_gone(each["pid"]) for each in self.all_places()), 10)
-        self.folder.cleanup()
-
-    def add(self, *more, count=1, workers=None, through=()):
-        """Starts nodes, and returns the last one."""
-        for _ in range(count):
-            node = subprocess.Popen(
-                [*through, PROGRAM, *self.options, *more, f"--nproc-per-node={workers or self.workers}", "--no-python",
-                 "sh", "-c", self.script], env={**CLEAN, "PLACES": self.places}, stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE, start_new_session=True, text=True)
-            self.nodes.append(node)
-            self.said[node] = []
-            reader = threading.Thread(target=lambda n: self.said[n].extend(n.stderr), args=(node,), daemon=True)
-            reader.start()
-            self.readers.append(reader)
-        return self.nodes[-1]
-
-    def all_places(self):
-        if not os.path.exists(self.places):
-            return []
-        with open(self.places, encoding="ascii") as file:
-            lines = [line.split() for line in file]
-        return [dict(zip(("rank", "size", "attempt", "incarnation", "pid"), map(int, line)))
-                for line in lines if len(line) == 5]
-
-    def living(self):
-        """The places of workers that live, by their ranks."""
-        alive = [each for each in self.all_places() if not is_gone(each["pid"])]
-        return {each["rank"]: each for each in alive}
-
-    def stands(self, size, attempt=None):
-        """Whether that many workers run, and are of one attempt."""
-        alive = [each for each in self.all_places() if not is_gone(each["pid"])]
-        return (sorted(each["rank"] for each in alive) == list(range(size)) and
-                {each["size"] for each in alive} == {size} and
-                len({each["attempt"] for each in alive}) == 1 and attempt in (None, alive[0]["attempt"]))
-
-    def node_of(self, rank):
-        """The node that has started the worker of a rank."""
-        with open(f"/proc/{self.living()[rank]['pid']}/stat", encoding="ascii") as file:
-            parent = int(file.read().rpartition(")")[2].split()[1])
-        return next(node for node in self.nodes if node.pid == parent)
-
-    def codes(self, limit=LIMIT):
-        end = time.monotonic() + limit
-        for node in self.nodes:
-            try:
-                node.wait(max(0.0, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                return None
-        # What they said last is read, too.
-        for reader in self.readers:
-            reader.join(max(0.1, end - time.monotonic()))
-        return [node.returncode for node in self.nodes]
-
-    def text(self):
-        return "\n".join(f"[{i}] " + "".join(self.said[node]) for i, node in enumerate(self.nodes))
 
 
 def command_lines():
@@ -224,28 +133,27 @@ def coming_and_going():
         job.node_of(2).terminate()
         claim("L54 a node that is told to end drains: the others go on with new ranks",
               until(lambda: job.stands(2)), job.text())
-        job.node_of(1).kill()
+        job.kill_agent_of(1)
         claim("L51 the survivor of a killed node goes on", until(lambda: job.stands(1)), job.text())
         claim("L54 of these only the killed node was a restart",
               until(lambda: "restart 1 of 1" in job.text()), job.text())
     with Job("--nnodes=3", "--max-restarts=1", "--rdzv-conf=join_timeout=2") as job:
         job.add(count=3)
         until(lambda: job.stands(3))
-        job.node_of(2).kill()
+        job.kill_agent_of(2)
         codes = job.codes()
         claim("L52 fewer nodes than the minimum wait for the join limit, and say what is missing",
               codes is not None and sorted(codes) == [-9, 1, 1] and "2 of at least 3 nodes" in job.text(), job.text())
     with Job("--nnodes=2", "--max-restarts=2", f"--rdzv-conf={LATE}") as job:
         job.add(count=3)
         until(lambda: job.stands(2))
-        first = job.node_of(1)
-        first.kill()
+        job.kill_agent_of(1)
         claim("L53 a node beyond the maximum is a spare, and takes a lost one's place",
               until(lambda: job.stands(2, 1)), job.text())
         job.add()
-        job.node_of(1).kill()
+        job.kill_agent_of(1)
         claim("L60 restarts of lost nodes are counted", until(lambda: job.stands(2, 2)), job.text())
-        job.node_of(1).kill()
+        job.kill_agent_of(1)
         codes = job.codes()
         claim("L60 and end the job when none is left", codes is not None and "no restarts are left" in job.text(),
               (codes, job.text()))
@@ -278,7 +186,7 @@ def replaced_alone():
         after = job.living()
         claim("L62 a dead worker of any node is started again alone",
               after[3]["incarnation"] == 2 and [after[i] for i in range(3)] == [before[i] for i in range(3)], after)
-        job.node_of(3).kill()
+        job.kill_agent_of(3)
         claim("L64 a spare takes a lost node's ranks",
               until(lambda: job.living().get(2, before[2])["pid"] != before[2]["pid"] and job.stands(4, 0)), job.text())
         after = job.living()
@@ -288,7 +196,7 @@ def replaced_alone():
         returned = job.add()
         time.sleep(1)
         claim("L64 the node that returns is a spare", returned.poll() is None and job.living() == after, job.text())
-        job.node_of(0).kill()
+        job.kill_agent_of(0)
         claim("a lost node with the store is a restart of the group", until(lambda: job.stands(4, 2)), job.text())
 
 
@@ -298,11 +206,12 @@ def silent():
         until(lambda: job.stands(2))
         paused = job.node_of(1)
         old = job.living()[1]["pid"]
-        paused.send_signal(signal.SIGSTOP)
+        agent = agent_of(paused.pid)
+        os.kill(agent, signal.SIGSTOP)
         # Its worker runs on, and is not of the next attempt.
         claim("L57 a stopped node is lost, and a spare takes its place",
               until(lambda: {(e["rank"], e["attempt"]) for e in job.all_places()} >= {(0, 1), (1, 1)}), job.text())
-        paused.send_signal(signal.SIGCONT)
+        os.kill(agent, signal.SIGCONT)
         claim("L57 when it goes on its workers are ended", until(lambda: is_gone(old)), job.text())
         time.sleep(0.5)
         claim("L57 and it is a spare", paused.poll() is None and job.stands(2, 1), job.text())
@@ -315,7 +224,7 @@ def store_lost(endpoint):
         until(lambda: job.stands(2))
         host = next(node for node in job.nodes if serves(node, int(job.endpoint.rsplit(":", 1)[1])))
         other = next(node for node in job.nodes if node is not host)
-        host.kill()
+        os.kill(agent_of(host.pid), signal.SIGKILL)
         claim("L55 where the built-in store was on a lost host the others may serve it anew, or end",
               until(lambda: other.poll() is not None or job.stands(1)), job.text())
     if not endpoint:
@@ -323,14 +232,15 @@ def store_lost(endpoint):
     with Job("--nnodes=1:2", "--max-restarts=1", f"--rdzv-conf={LATE}", backend="etcd", endpoint=endpoint) as job:
         job.add(count=2)
         until(lambda: job.stands(2))
-        job.node_of(0).kill()
+        job.kill_agent_of(0)
         claim("L55 with etcd the others go on", until(lambda: job.stands(1)), job.text())
 
 
 def serves(node, port):
     """Whether a process listens at that port."""
     try:
-        sockets = {os.readlink(f"/proc/{node.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{node.pid}/fd")}
+        agent = agent_of(node.pid)
+        sockets = {os.readlink(f"/proc/{agent}/fd/{fd}") for fd in os.listdir(f"/proc/{agent}/fd")}
     except OSError:
         return False
     with open("/proc/net/tcp", encoding="ascii") as file:
@@ -350,8 +260,8 @@ def secret():
             claim("L67 two nodes that share a secret run", until(lambda: job.stands(2)), job.text())
             told = job.text()
             for node in job.nodes:
-                for what in ("cmdline", "environ"):
-                    with open(f"/proc/{node.pid}/{what}", "rb") as file:
+                for pid, what in itertools.product((node.pid, agent_of(node.pid)), ("cmdline", "environ")):
+                    with open(f"/proc/{pid}/{what}", "rb") as file:
                         told += file.read().decode(errors="replace")
             for rank in range(2):
                 with open(f"{job.places}.{rank}", encoding="utf-8") as file:
@@ -388,7 +298,7 @@ def same_kills(endpoint, folder):
             claim(f"L70 a job starts over {backend}", until(lambda job=job: job.stands(2, 0)), job.text())
             for attempt, kill in enumerate(schedule, 1):
                 if kill is None:
-                    next(node for node in map(job.node_of, range(2)) if node is not first).kill()
+                    job.kill_agent_of(next(rank for rank in range(2) if job.node_of(rank) is not first))
                 else:
                     os.kill(job.living()[kill[0]]["pid"], kill[1])
                 claim(f"L70 over {backend} kill {attempt} is one restart",

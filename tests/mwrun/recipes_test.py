@@ -18,7 +18,7 @@ import tempfile
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../process"))
-from jobs import claim, until  # noqa: E402
+from jobs import agent_of, claim, until  # noqa: E402
 from watched_program import ARGUMENTS, PROGRAM, claim_nothing_is_left, failures  # noqa: E402
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../examples/starting.md")
@@ -38,8 +38,8 @@ wait_for() {{
   echo "never seen: $1"; return 1
 }}
 wait_for "rank 3: 2-3@1 is up"
-for pid in $(pgrep -x mwrun); do
-  grep -qz SLURM_NODEID=1 /proc/$pid/environ && [ "$(ps -o comm= $(ps -o ppid= $pid))" = slurmstepd ] && kill -9 $pid
+for pid in $(pgrep -x mwrun-agent); do
+  grep -qz SLURM_NODEID=1 /proc/$pid/environ && kill -9 $pid
 done
 wait_for "round 2, attempt 2: 2 workers on 1 node"
 wait_for "in 1 world,"
@@ -48,7 +48,7 @@ scancel --signal=TERM --full $(squeue -h -o %A)
 wait $job
 echo "=="
 cat job.log
-echo "== left: $(pgrep -x mwrun) $(pgrep -x elastic)"
+echo "== left: $(pgrep mwrun) $(pgrep -x elastic)"
 """
 
 
@@ -119,7 +119,7 @@ def open_mpi():
             reader = threading.Thread(target=lambda: said.extend(running.stdout))
             reader.start()
             claim("L66 the nodes of an mpirun meet", until(lambda: "".join(said).count(" is up") == 12, 30), said)
-            os.kill(agent_of(1, running.pid), signal.SIGKILL)
+            os.kill(agent_of(guard_of(1, running.pid)), signal.SIGKILL)
             claim("L66 a node that is killed is named by the other", until(lambda: has_said(r"node \d on [\d.]+ is gone"), 30),
                   said)
             claim("L66 which goes on with its workers",
@@ -131,7 +131,7 @@ def open_mpi():
     claim_nothing_is_left()
 
 
-def agent_of(rank, mpirun):
+def guard_of(rank, mpirun):
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/stat", encoding="ascii") as stat:

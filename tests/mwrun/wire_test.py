@@ -16,7 +16,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../launch"))
-from jobs import CLEAN, claim, is_gone, until
+from jobs import CLEAN, agent_of, claim, is_gone, until
 from one_etcd import Etcd  # noqa: E402
 from own_network import WiredNetworks  # noqa: E402
 from watched_program import ARGUMENTS, MARK, PROGRAM, claim_nothing_is_left, failures
@@ -188,7 +188,7 @@ def takes_over(job, who, others, what):
     time.sleep(0.5)
     claim(f"L64 {what} is a spare", job.nodes[who].poll() is None and job.living() == before, job.text())
     of = next(each.node for each in before if each.node != 0)
-    job.nodes[of].kill()
+    os.kill(agent_of(job.nodes[of].pid), signal.SIGKILL)
     claim(f"L64 {what} takes the ranks of the next that is lost",
           until(lambda: job.stand(2, (others | {who}) - {of}), LIMIT), job.text())
     claim(f"L-a {what}: no rank was given twice", job.holds_each_once(), job.text())

@@ -23,8 +23,8 @@ class guard_connection;
 ///     how.guarded_by(guard);
 ///
 /// It is made by fork and executes nothing. It is in a session of its own and heeds no
-/// signal but SIGKILL. Lifetime: it outlives the runtimes that start the programs; its
-/// destructor ends what they have left.
+/// signal but SIGKILL. `mwrun` has its guard as a parent instead. Lifetime: it outlives
+/// the runtimes that start the programs; its destructor ends what they have left.
 class process_guard {
  public:
   /// Forks. Errors: std::logic_error if this process has other threads, the locks of
@@ -39,6 +39,8 @@ class process_guard {
 
  private:
   friend struct detail::access;
+  /// For programs of which the guard is the parent.
+  explicit process_guard(std::unique_ptr<detail::guard_connection> core) noexcept;
   [[nodiscard]] detail::guard_connection& existing_core() noexcept { return *core_; }
 
   std::unique_ptr<detail::guard_connection> core_;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,15 +20,17 @@
 #include <vector>
 
 #include "launch/error_record.hpp"
-#include "launch/plain_text.hpp"
+#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/worker_thread.hpp"
 #include "manyworlds/io/signals.hpp"
-#include "manyworlds/launch/process_guard.hpp"
 #include "manyworlds/launch/rendezvous.hpp"
 #include "manyworlds/version.hpp"
+#include "mwrun/end_orders.hpp"
 #include "mwrun/job_of_line.hpp"
 #include "mwrun/meeting_of_line.hpp"
+#include "mwrun/say.hpp"
+#include "mwrun/under_guard.hpp"
 
 extern char** environ;
 
@@ -35,6 +38,7 @@ namespace {
 
 namespace mw = manyworlds;
 using namespace mwrun;
+using namespace std::chrono_literals;
 
 constexpr int bad_usage = 2;
 constexpr int has_failed = 1;
@@ -60,13 +64,6 @@ std::vector<int> usual_signals() {
   // nohup ignores it, so that the job outlives the terminal.
   if (hangup.sa_handler != SIG_IGN) numbers.push_back(SIGHUP);
   return numbers;
-}
-
-/// One write a line: those of several processes on one terminal stay whole.
-void say(std::string_view line) {
-  const std::string whole = fmt::format("mwrun: {}\n", mw::detail::plain_text(line));
-  [[maybe_unused]] const auto written =
-      ::write(STDERR_FILENO, whole.data(), whole.size());
 }
 
 /// Says lines on a thread of its own: a terminal that is stuck does not hold up what is
@@ -121,38 +118,73 @@ awaited_signals await_each(const std::vector<int>& numbers) {
   return waits;
 }
 
-/// The first signal goes to the workers, and the second ends their grace.
-mw::task<void> pass_signals_on(mw::launch_agent& agent, teller& messages,
-                               std::vector<int> numbers, awaited_signals waits) {
-  bool is_first = true;
-  for (;;) {
-    const auto came = co_await mw::when_any(std::move(waits));
-    for (const auto& each : came) {
-      if (!each) continue;
-      const bool was_first = std::exchange(is_first, false);
-      messages.tell(each->text() + (was_first ? ": the workers are told to end"
-                                              : " again: the workers are killed"));
-      agent.end(each->number);
+/// Ends the job on orders. Batch systems signal each process of a job, so that one order
+/// comes from the guard and to this process as well: of both counts the larger one holds.
+class job_ending {
+ public:
+  job_ending(mw::launch_agent& agent, teller& messages)
+      : agent_(agent), messages_(messages) {}
+
+  /// Ends when the guard has ended, and nothing else can be waited for.
+  [[nodiscard]] mw::task<void> obey_guard(guard_link& link) {
+    for (;;) {
+      const int number = co_await link.next_order();
+      if (number == 0) break;
+      if (by_guard_.count(number)) order(by_guard_, number);
     }
-    waits = await_each(numbers);
+    // The agent ends the workers in order, and what does not heed that is killed. All of
+    // it ends within a second, also where other nodes were still to hear something.
+    for (int i = 0; i < 2; ++i) {
+      co_await mw::sleep_for(450ms);
+      agent_.end(SIGTERM);
+    }
   }
-}
+  [[nodiscard]] mw::task<void> obey_signals(std::vector<int> numbers,
+                                            awaited_signals waits) {
+    for (;;) {
+      const auto came = co_await mw::when_any(std::move(waits));
+      for (const auto& each : came) {
+        if (each && by_signals_.count(each->number)) order(by_signals_, each->number);
+      }
+      waits = await_each(numbers);
+    }
+  }
+
+ private:
+  /// The first order goes to the workers, and the second one ends their grace.
+  void order(const end_orders& from, int number) {
+    if (from.counted() <= given_) return;
+    ++given_;
+    messages_.tell(name_of_signal(number) + (given_ == 1
+                                                 ? ": the workers are told to end"
+                                                 : " again: the workers are killed"));
+    agent_.end(number);
+  }
+
+  mw::launch_agent& agent_;
+  teller& messages_;
+  end_orders by_guard_;
+  end_orders by_signals_;
+  std::size_t given_ = 0;
+};
 
 mw::task<mw::launch_result> run_job(mw::launch_agent& agent, teller& messages,
-                                    std::vector<int> numbers, awaited_signals waits) {
-  auto ended = co_await mw::when_any(
-      agent.run(), pass_signals_on(agent, messages, numbers, std::move(waits)));
-  co_return std::move(*std::get<0>(ended));
+                                    guard_link& link, std::vector<int> numbers,
+                                    awaited_signals waits) {
+  job_ending ending(agent, messages);
+  auto ended =
+      co_await mw::when_any(agent.run(), ending.obey_guard(link),
+                            ending.obey_signals(std::move(numbers), std::move(waits)));
+  if (auto& result = std::get<0>(ended)) co_return std::move(*result);
+  co_return mw::launch_result();
 }
 
 /// Runs the job to its end. When it returns, all is said of it.
 mw::launch_result run_here(mw::launch_options job, mw::runtime_options how,
-                           std::vector<int> numbers) {
-  if (numbers.empty()) numbers = usual_signals();
-  mw::process_guard guard;  // before any thread
+                           std::vector<int> numbers, guard_link& link) {
   awaited_signals waits = await_each(numbers);
   teller messages;
-  job.guard = &guard;
+  job.guard = &link.guard();
   job.told = [&messages](std::string_view line) { messages.tell(line); };
   // What happens to the workers is told by the agent.
   how.log_from = mw::log_level::error;
@@ -164,7 +196,7 @@ mw::launch_result run_here(mw::launch_options job, mw::runtime_options how,
     messages.tell(fmt::format("mwstat cannot ask this process: {}", e.what()));
   }
   mw::launch_agent agent(rt, std::move(job));
-  return rt.run(run_job(agent, messages, std::move(numbers), std::move(waits)));
+  return rt.run(run_job(agent, messages, link, std::move(numbers), std::move(waits)));
 }
 
 int code_of(const mw::launch_result& end, const command_line& line) {
@@ -193,24 +225,43 @@ void report(const mw::launch_result& end, const command_line& line) {
     say(fmt::format("the error file {} cannot be written", *own_file));
 }
 
-int run(const command_line& line) {
+/// Runs in the agent. `log_folder` is one of its own where no option names another.
+int run_agent(const command_line& line, const std::string& log_folder,
+              const std::vector<int>& numbers, guard_link& link) {
   mw::launch_options job = job_of(line, all_variables());
   const mw::runtime_options how = meet(line, job);
-  if (line.dry_run) {
-    print_plan(job);
-    return 0;
-  }
-  std::optional<own_log_folder> logs;
   if (line.log_dir.empty()) {
-    job.log_folder = logs.emplace().path();
+    job.log_folder = log_folder;
     if (job.log_folder.empty()) {
       say("there are no log and error files: TMPDIR, or else /tmp, takes no folder "
           "(--log-dir names another place)");
     }
   }
-  const mw::launch_result end = run_here(std::move(job), how, line.signals_to_handle);
+  const mw::launch_result end = run_here(std::move(job), how, numbers, link);
   report(end, line);
   return code_of(end, line);
+}
+
+int run(const command_line& line) {
+  if (line.dry_run) {
+    mw::launch_options job = job_of(line, all_variables());
+    static_cast<void>(meet(line, job));
+    print_plan(job);
+    return 0;
+  }
+  guard_plan plan;
+  plan.signals =
+      line.signals_to_handle.empty() ? usual_signals() : line.signals_to_handle;
+  plan.keeps_descendants = line.keep_descendants;
+  // The one of the two processes that ends last removes it.
+  std::optional<own_log_folder> logs;
+  if (line.log_dir.empty()) logs.emplace();
+  const agent_end end = run_under_guard(plan, [&](guard_link& link) {
+    return run_agent(line, logs ? logs->path() : "", plan.signals, link);
+  });
+  logs.reset();
+  if (end.signal != 0) end_as_signaled(end.signal);
+  return end.code;
 }
 
 int answer(const command_line& line, bool as_launch) {
