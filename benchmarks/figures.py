@@ -107,14 +107,14 @@ def beside_torchrun():
         return row["never"] if "never" in row else ms(row["p50_ms"])
 
     kill, agent = "a worker killed, to ", "the agent killed, to its workers gone"
-    grace = kill + "the end where its peer ignores SIGTERM (grace 3 s)"
+    third = "a third node comes to two, to all workers running"
     alone = kill + "its replacement's first instruction"
     version = one("launchers", folder, bench="machine")["versions"]["torchrun"]
     return table(["", "mwrun", f"torchrun {version}"], [
         ["a worker killed, to its replacement", f"{took(alone, OURS)}, it alone", f"{took(alone, 'torchrun')}, all of them"],
         ["to its three worlds up again", took(kill + "its three worlds up again", OURS), "no such thing"],
         ["the launcher killed, to its workers gone", took(agent, OURS), took(agent, "torchrun")],
-        ["a worker ignores SIGTERM, grace 3 s: to the end", took(grace, OURS), took(grace, "torchrun")],
+        [third, took(third, OURS), took(third, "torchrun")],
     ])
 
 

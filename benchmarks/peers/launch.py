@@ -148,7 +148,7 @@ class Nodes(Job):
                 # The mark of a pipe that has ended.
                 self.rests[one] = self.rests.get(one, b"") + some if some else b"\0"
 
-    def await_ranks(self, size, limit_s=LIMIT_S):
+    def await_ranks(self, size, limit_s=30):
         """The last line of a start of each rank, once that many have started anew."""
         found = {}
         while len(found) < size:
