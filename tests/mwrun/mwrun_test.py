@@ -611,7 +611,9 @@ def beside_torchrun():
     options = ["--standalone", "--nproc-per-node=2", "--no-python", "env"]
     theirs = subprocess.run([*words, *options], env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                             timeout=LIMIT, check=False).stdout
-    names = {line.partition("=")[0] for line in theirs.splitlines() if SETS.match(line)} - {"TORCH_SHOW_CPP_STACKTRACES"}
+    # Newer ones leave what torchrun tells itself.
+    own = {"TORCH_SHOW_CPP_STACKTRACES", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
+    names = {line.partition("=")[0] for line in theirs.splitlines() if SETS.match(line)} - own
     ours = {name for name in variables_of(*options[:2])[1] if SETS.match(name) and "MANYWORLDS" not in name}
     claim("L4 torchrun itself sets the same variables", names == ours, names ^ ours)
 
