@@ -130,7 +130,8 @@ class job_ending {
     for (;;) {
       const int number = co_await link.next_order();
       if (number == 0) break;
-      if (by_guard_.count(number)) order(by_guard_, number);
+      // The guard has told apart already which signals are one order.
+      order(++by_guard_, number);
     }
     // The agent ends the workers in order, and what does not heed that is killed. All of
     // it ends within a second, also where other nodes were still to hear something.
@@ -144,7 +145,8 @@ class job_ending {
     for (;;) {
       const auto came = co_await mw::when_any(std::move(waits));
       for (const auto& each : came) {
-        if (each && by_signals_.count(each->number)) order(by_signals_, each->number);
+        if (each && by_signals_.count(each->number))
+          order(by_signals_.counted(), each->number);
       }
       waits = await_each(numbers);
     }
@@ -152,8 +154,8 @@ class job_ending {
 
  private:
   /// The first order goes to the workers, and the second one ends their grace.
-  void order(const end_orders& from, int number) {
-    if (from.counted() <= given_) return;
+  void order(std::size_t counted, int number) {
+    if (counted <= given_) return;
     ++given_;
     messages_.tell(name_of_signal(number) + (given_ == 1
                                                  ? ": the workers are told to end"
@@ -163,7 +165,7 @@ class job_ending {
 
   mw::launch_agent& agent_;
   teller& messages_;
-  end_orders by_guard_;
+  std::size_t by_guard_ = 0;
   end_orders by_signals_;
   std::size_t given_ = 0;
 };
