@@ -14,15 +14,19 @@ std::size_t process_tree::signal_each(const std::vector<listed_process>& living,
 
 std::size_t process_tree::signal_orphans(const std::vector<listed_process>& living,
                                          int number) {
-  std::set<pid_t> parents;
-  for (const listed_process& each : living) {
-    if (each.is_alive() && told_.contains({each.pid, each.started}))
-      parents.insert(each.pid);
+  std::set<pid_t> obeying;
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (const listed_process& each : living) {
+      const bool is_told = told_.contains({each.pid, each.started});
+      if (each.is_alive() && (is_told || obeying.contains(each.parent)) &&
+          obeying.insert(each.pid).second)
+        grows = true;
+    }
   }
   std::vector<listed_process> missed;
   for (const listed_process& each : living) {
-    if (!told_.contains({each.pid, each.started}) && !parents.contains(each.parent))
-      missed.push_back(each);
+    if (each.is_alive() && !obeying.contains(each.pid)) missed.push_back(each);
   }
   return signal_each(missed, number);
 }

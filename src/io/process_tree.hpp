@@ -38,8 +38,8 @@ class process_tree {
   /// Sends a signal to all that lives, and returns the number of processes.
   virtual std::size_t signal(int number) = 0;
   /// Sends a signal to those that `signal` has missed, since a parent has started them
-  /// meanwhile and ended. What a living parent starts is left to that one: it may be how
-  /// it obeys.
+  /// meanwhile and ended. What descends from a living one that was told is left to that
+  /// one: it may be how it obeys.
   virtual std::size_t signal_missed(int number) = 0;
   /// Goes towards the end of all that lives, and returns the number of processes. It is
   /// called until the tree is empty; what is started meanwhile does not escape.

@@ -143,7 +143,7 @@ TEST_CASE(
     ::dup2(reads.get(), STDIN_FILENO);
     std::string own = mark;
     char* const variables[] = {own.data(), nullptr};
-    ::execle("/bin/sh", "sh", "-c", "read x; /bin/sleep 1000 & read y", nullptr,
+    ::execle("/bin/sh", "sh", "-c", "read x; (/bin/sleep 1000 & wait) & read y", nullptr,
              variables);
     ::_exit(127);
   }
@@ -153,9 +153,9 @@ TEST_CASE(
     tree.ask();
     return act();
   };
-  const auto child_of_first = [&]() -> pid_t {
+  const auto child_of = [](pid_t parent) -> pid_t {
     for (const listed_process& each : list_processes()) {
-      if (each.parent == first && each.is_alive()) return each.pid;
+      if (each.parent == parent && each.is_alive()) return each.pid;
     }
     return 0;
   };
@@ -163,16 +163,23 @@ TEST_CASE(
   // It is ignored, unless a program asks for it.
   CHECK(now([&] { return tree.signal(SIGURG); }) == 1);
   REQUIRE(::write(writes.get(), "\n", 1) == 1);
-  CHECK(eventually([&] { return child_of_first() != 0; }));
-  const pid_t child = child_of_first();
-  // The first one lives, and may have started it to obey.
+  pid_t child = 0;
+  pid_t grandchild = 0;
+  CHECK(eventually([&] {
+    child = child_of(first);
+    grandchild = child == 0 ? 0 : child_of(child);
+    return grandchild != 0;
+  }));
+  // The first one lives, and may have started both to obey.
   CHECK(now([&] { return tree.signal_missed(SIGTERM); }) == 0);
   writes = unique_descriptor();
   int status = 0;
   while (::waitpid(first, &status, 0) < 0 && errno == EINTR) {}
-  CHECK(now([&] { return tree.signal_missed(SIGTERM); }) == 1);
-  CHECK(ends(child, 20s));
-  ::kill(child, SIGKILL);
+  CHECK(now([&] { return tree.signal_missed(SIGTERM); }) == 2);
+  for (const pid_t each : {child, grandchild}) {
+    CHECK(ends(each, 20s));
+    ::kill(each, SIGKILL);
+  }
   CHECK(eventually([&] { return now([&] { return tree.is_empty(); }); }));
 }
 
