@@ -107,6 +107,8 @@ task<void> node_workers::start_attempt(job_orders ordered, std::uint64_t number)
   co_await running->run();
   if (job_.takes_results && running->is_done())
     co_await share_results(*running, ordered.store);
+  // What they no longer see accuses none.
+  report_.testimonies.clear();
   report_.has_ended = true;
   report_.is_done = running->is_done();
   listener_.changed();
