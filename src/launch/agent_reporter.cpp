@@ -293,19 +293,7 @@ void agent_reporter::note_turn() noexcept {
 
 void agent_reporter::note_world(const world_news& news) {
   const std::lock_guard lock(mutex_);
-  const world_member about(news.world, news.pid);
-  if (news.kind == world_event_kind::suspect) {
-    if (suspects_.size() < most_kept_news) suspects_.insert_or_assign(about, news);
-  } else if (news.kind == world_event_kind::recovered) {
-    suspects_.erase(about);
-  } else {
-    std::erase_if(suspects_, [&](const auto& s) { return s.first.first == news.world; });
-    if (news.kind == world_event_kind::closed) {
-      worlds_.erase(news.world);
-    } else if (worlds_.contains(news.world) || worlds_.size() < most_kept_news) {
-      worlds_.insert_or_assign(news.world, news);
-    }
-  }
+  note_news(news, most_kept_news, worlds_, suspects_);
   send_state(news);
 }
 

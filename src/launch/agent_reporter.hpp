@@ -58,7 +58,6 @@ class agent_reporter : public std::enable_shared_from_this<agent_reporter> {
     time_point until;
     std::string what;
   };
-  using world_member = std::pair<std::string, std::int64_t>;
 
   /// One stay at a runtime: the number tells it from those before.
   struct stay {
@@ -102,8 +101,8 @@ class agent_reporter : public std::enable_shared_from_this<agent_reporter> {
   time_point next_connect_{};
   time_point next_progress_{};
   std::optional<std::uint64_t> untold_progress_;
-  std::map<std::string, world_news, std::less<>> worlds_;
-  std::map<world_member, world_news> suspects_;
+  known_worlds worlds_;
+  known_suspects suspects_;
   std::map<std::uint64_t, open_deadline> deadlines_;
   std::optional<restart_request> asks_;
   std::uint64_t next_deadline_ = 1;

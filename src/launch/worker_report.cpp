@@ -173,6 +173,33 @@ worker_report report_of_kind(std::size_t kind, std::index_sequence<Numbers...>) 
 
 }  // namespace
 
+void note_news(const world_news& news, std::size_t most, known_worlds& worlds,
+               known_suspects& suspects) {
+  const known_suspects::key_type about(news.world, news.pid, news.host);
+  switch (news.kind) {
+    case world_event_kind::suspect:
+      if (suspects.size() < most) suspects.insert_or_assign(about, news);
+      return;
+    case world_event_kind::recovered:
+      suspects.erase(about);
+      return;
+    case world_event_kind::broken:
+    case world_event_kind::formed:
+    case world_event_kind::closed:
+      break;
+  }
+  // Silence stays an accusation until the world forms again.
+  const bool is_by_silence =
+      news.kind == world_event_kind::broken && news.why == cause::silent_peer;
+  if (!is_by_silence)
+    std::erase_if(suspects, [&](const auto& s) { return s.second.world == news.world; });
+  if (news.kind == world_event_kind::closed) {
+    worlds.erase(news.world);
+  } else if (worlds.size() < most || worlds.contains(news.world)) {
+    worlds.insert_or_assign(news.world, news);
+  }
+}
+
 bytes encoded(const worker_report& report) {
   wire_writer to;
   to.put(static_cast<std::uint8_t>(report.index()));

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <variant>
 
 #include "link/wire.hpp"
@@ -65,6 +67,17 @@ struct world_news {
   std::int64_t pid = 0;
   std::string host;
 };
+
+/// The latest news of each world.
+using known_worlds = std::map<std::string, world_news, std::less<>>;
+/// The members that a worker does not hear, by world, pid and host, also of a world that
+/// broke by their silence: pids of containers are often the same.
+using known_suspects =
+    std::map<std::tuple<std::string, std::int64_t, std::string>, world_news>;
+/// Notes what a worker tells, which the worker and its agent both keep. What is beyond
+/// `most` worlds or suspects is left out.
+void note_news(const world_news& news, std::size_t most, known_worlds& worlds,
+               known_suspects& suspects);
 
 struct deadline_begun {
   std::uint64_t number = 0;

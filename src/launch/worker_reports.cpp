@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <system_error>
 #include <utility>
@@ -17,6 +18,7 @@
 
 #include "io/process_list.hpp"
 #include "io/stream.hpp"
+#include "io/system_environment.hpp"
 #include "launch/abstract_address.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
@@ -62,6 +64,7 @@ pid_t peer_of(int connection) noexcept {
 worker_reports::worker_reports(reactor& home, worker_reports_listener& told)
     : home_(home),
       listener_(told),
+      host_(decltype(host_)::clipped(own_host_name())),
       address_(free_agent_name()),
       listening_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
                  "socket") {
@@ -121,6 +124,17 @@ void worker_reports::hear_waiting(worker_account& of) {
 const worker_account* worker_reports::of(int rank) const noexcept {
   const auto found = accounts_.find(rank);
   return found == accounts_.end() ? nullptr : &found->second;
+}
+
+int worker_reports::rank_of(std::int64_t pid, std::string_view host) const {
+  if (host == host_.view()) {
+    for (const auto& [rank, account] : accounts_) {
+      if (account.reporter == pid || account.pid == pid) return rank;
+    }
+  }
+  // The pid alone may be that of a process in each of many containers.
+  const std::size_t number = std::hash<std::string>()(fmt::format("{} {}", pid, host));
+  return -1 - static_cast<int>(number & 0x3fffffff);
 }
 
 bool worker_reports::ask_for_dump(int rank, int to) noexcept {
@@ -328,36 +342,7 @@ void worker_reports::take(worker_account& of, const worker_progress& progress) {
 }
 
 void worker_reports::take(worker_account& of, const world_news& news) {
-  const worker_account::member about(news.world, news.pid);
-  const auto forget_suspects = [&] {
-    std::erase_if(of.suspects,
-                  [&](const auto& s) { return s.first.first == news.world; });
-  };
-  switch (news.kind) {
-    case world_event_kind::suspect:
-      if (of.suspects.size() < most_worlds_known)
-        of.suspects.insert_or_assign(about, news);
-      break;
-    case world_event_kind::recovered:
-      of.suspects.erase(about);
-      break;
-    case world_event_kind::broken:
-      // Silence stays an accusation until the world forms again.
-      if (news.why != cause::silent_peer) forget_suspects();
-      break;
-    case world_event_kind::formed:
-    case world_event_kind::closed:
-      forget_suspects();
-      break;
-  }
-  const bool is_state =
-      news.kind != world_event_kind::suspect && news.kind != world_event_kind::recovered;
-  if (news.kind == world_event_kind::closed) {
-    of.worlds.erase(news.world);
-  } else if (is_state &&
-             (of.worlds.size() < most_worlds_known || of.worlds.contains(news.world))) {
-    of.worlds.insert_or_assign(news.world, news);
-  }
+  note_news(news, most_worlds_known, of.worlds, of.suspects);
   listener_.world_changed(of, news);
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,8 +28,6 @@ struct worker_account {
     time_point until;
     std::string what;
   };
-  /// A world, and a member of it by its pid.
-  using member = std::pair<std::string, std::int64_t>;
 
   int rank = 0;
   int incarnation = 0;
@@ -50,10 +49,8 @@ struct worker_account {
   std::optional<std::uint64_t> progress;
   time_point last_progress{};
   std::optional<worker_wait> waits;
-  /// The latest news of each world.
-  std::map<std::string, world_news, std::less<>> worlds;
-  /// The members that it does not hear, also of a world that broke by their silence.
-  std::map<member, world_news> suspects;
+  known_worlds worlds;
+  known_suspects suspects;
   std::map<std::uint64_t, deadline> deadlines;
   std::uint64_t dumps = 0;
 };
@@ -101,6 +98,9 @@ class worker_reports {
   }
   /// Returns null if no process has the rank.
   [[nodiscard]] const worker_account* of(int rank) const noexcept;
+  /// Returns the rank of a process by what its peers know of it; for one that has no
+  /// account a number below 0, another one for each.
+  [[nodiscard]] int rank_of(std::int64_t pid, std::string_view host) const;
 
   /// Asks a worker to write its dump there. Returns whether it was asked; it answers by
   /// one more in `worker_account::dumps`.
@@ -149,6 +149,7 @@ class worker_reports {
 
   reactor& home_;
   worker_reports_listener& listener_;
+  const decltype(process_identity::host) host_;  ///< as peers know it
   std::string address_;
   unique_descriptor listening_;
   std::map<int, worker_account> accounts_;

@@ -12,7 +12,6 @@
 
 #include "duration_text.hpp"
 #include "io/process_list.hpp"
-#include "io/system_environment.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/access.hpp"
@@ -60,10 +59,7 @@ std::uintmax_t size_of_files(const std::vector<std::string>& paths) {
 }
 
 worker_watch::worker_watch(runtime& rt, watch_options options)
-    : home_(access::core(rt).user()),
-      options_(std::move(options)),
-      host_(own_host_name()),
-      since_(home_.now()) {
+    : home_(access::core(rt).user()), options_(std::move(options)), since_(home_.now()) {
   // In a simulation there is no process that could report, or be looked at.
   is_real_ = access::core(rt).env().starts_threads();
   if (!is_real_) return;
@@ -290,6 +286,8 @@ hang_question worker_watch::question(bool was_late) {
     asked.workers.push_back(witness(f));
     if (was_late) f.pulse.forget(since_);
   }
+  // Without reports it is not known of whom they speak.
+  if (!reports_) return asked;
   for (const worker_testimony& each : heard_) asked.workers.push_back(far_witness(each));
   return asked;
 }
@@ -328,14 +326,14 @@ void worker_watch::add_reports(hang_witness& w, const worker_account& account) c
     waits.operation = name_of(account.waits->kind);
     waits.world = account.waits->world;
     if (account.waits->peer_pid != 0)
-      waits.rank = rank_of(account.waits->peer_pid, account.waits->peer_host);
+      waits.rank = reports_->rank_of(account.waits->peer_pid, account.waits->peer_host);
   }
   for (const auto& [name, news] : account.worlds) {
     if (news.kind == world_event_kind::formed && news.size > 1)
       w.worlds.push_back({name, news.size});
   }
   for (const auto& [about, news] : account.suspects)
-    w.suspects.push_back({news.world, rank_of(news.pid, news.host), news.size});
+    w.suspects.push_back({news.world, reports_->rank_of(news.pid, news.host), news.size});
 }
 
 /// Only suspicions and waits are known of it.
@@ -348,10 +346,10 @@ hang_witness worker_watch::far_witness(const worker_testimony& said) const {
     waits.operation = said.waits->operation;
     waits.world = said.waits->on.world;
     if (said.waits->on.pid != 0)
-      waits.rank = rank_of(said.waits->on.pid, said.waits->on.host);
+      waits.rank = reports_->rank_of(said.waits->on.pid, said.waits->on.host);
   }
   for (const far_member& each : said.suspects)
-    w.suspects.push_back({each.world, rank_of(each.pid, each.host), 0});
+    w.suspects.push_back({each.world, reports_->rank_of(each.pid, each.host), 0});
   return w;
 }
 
@@ -374,30 +372,16 @@ worker_testimony worker_watch::testimony_of(const worker_account& account) const
   worker_testimony said;
   said.rank = account.rank;
   if (account.waits && account.waits->age >= limit() / 2 &&
-      !is_here(account.waits->peer_pid, account.waits->peer_host)) {
+      reports_->rank_of(account.waits->peer_pid, account.waits->peer_host) < 0) {
     said.waits = {
         std::string(name_of(account.waits->kind)),
         {account.waits->world, account.waits->peer_pid, account.waits->peer_host}};
   }
   for (const auto& [about, news] : account.suspects) {
-    if (!is_here(news.pid, news.host))
+    if (reports_->rank_of(news.pid, news.host) < 0)
       said.suspects.push_back({news.world, news.pid, news.host});
   }
   return said;
-}
-
-bool worker_watch::is_here(std::int64_t pid, std::string_view host) const {
-  return rank_of(pid, host) >= 0;
-}
-
-/// Returns a number below 0 for a process of another node: another one for each.
-int worker_watch::rank_of(std::int64_t pid, std::string_view host) const {
-  if (reports_ && host == std::string_view(host_).substr(0, host.size())) {
-    for (const auto& [rank, account] : reports_->accounts()) {
-      if (account.reporter == pid || account.pid == pid) return rank;
-    }
-  }
-  return -1 - static_cast<int>(pid & 0x3fffffff);
 }
 
 void worker_watch::look_at_output(followed& f) {

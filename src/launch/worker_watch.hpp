@@ -137,8 +137,6 @@ class worker_watch final : private worker_reports_listener {
   void testify(const hang_question& asked);
   [[nodiscard]] worker_testimony testimony_of(const worker_account& account) const;
   void add_reports(hang_witness& w, const worker_account& account) const;
-  [[nodiscard]] bool is_here(std::int64_t pid, std::string_view host) const;
-  [[nodiscard]] int rank_of(std::int64_t pid, std::string_view host) const;
   void look_at_output(followed& f);
   [[nodiscard]] task<void> carry_out(hang_verdict verdict);
   [[nodiscard]] task<bool> until_ended(int rank, pid_t pid, duration limit);
@@ -146,7 +144,6 @@ class worker_watch final : private worker_reports_listener {
 
   reactor& home_;
   const watch_options options_;
-  const std::string host_;
   bool is_real_ = true;  ///< no simulation
   std::unique_ptr<worker_reports> reports_;
   std::unique_ptr<file_timers> timers_;

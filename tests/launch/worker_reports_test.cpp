@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "io/system_environment.hpp"
 #include "launch/abstract_address.hpp"
 #include "launch/agent_reporter.hpp"
 #include "manyworlds/coro/when_any.hpp"
@@ -287,6 +288,69 @@ TEST_CASE("worlds that form and break are told with epoch, cause and process") {
   }));
   ends = true;
   worker.join();
+}
+
+TEST_CASE("a process of another host is no worker of this one, whatever its pid") {
+  hearing_agent a;
+  const std::string host = own_host_name();
+  const auto rank_of = [&](const std::string& on) {
+    return a.ask([&] { return a.reports.rank_of(::getpid(), on); });
+  };
+  // Peers know the front of a long name.
+  CHECK(rank_of(host.substr(0, 63)) == 0);
+  // "node1" is not "node10".
+  CHECK(rank_of(host.substr(0, host.size() - 1)) < 0);
+  CHECK(rank_of("") < 0);
+  CHECK(rank_of("one.example") < 0);
+  // They would else be one that most of a cut off worker's silent peers are.
+  CHECK(rank_of("one.example") != rank_of("two.example"));
+}
+
+TEST_CASE("a member that broke its world by silence stays suspect until it forms again") {
+  known_worlds worlds;
+  known_suspects suspects;
+  world_news news;
+  news.world = "kv";
+  news.pid = 20;
+  const auto note = [&](world_event_kind kind, cause why = cause::none) {
+    news.kind = kind;
+    news.why = why;
+    note_news(news, 2, worlds, suspects);
+    return suspects.size();
+  };
+  CHECK(note(world_event_kind::suspect) == 1);
+  CHECK(note(world_event_kind::broken, cause::silent_peer) == 1);
+  CHECK(note(world_event_kind::formed) == 0);
+  CHECK(note(world_event_kind::suspect) == 1);
+  CHECK(note(world_event_kind::broken, cause::peer_died) == 0);
+  CHECK(worlds.size() == 1);
+  CHECK(note(world_event_kind::closed) == 0);
+  CHECK(worlds.empty());
+}
+
+TEST_CASE("processes of two hosts that have the same pid are two members") {
+  hearing_agent a;
+  const stranger worker(a.reports.address());
+  worker.say(worker_hello{0, 1});
+  world_news news;
+  news.world = "kv";
+  news.size = 3;
+  news.pid = 20;
+  for (const char* host : {"one", "two"}) {
+    news.kind = world_event_kind::suspect;
+    news.host = host;
+    worker.say(news);
+  }
+  news.kind = world_event_kind::recovered;
+  worker.say(news);
+  worker.say(worker_progress{1});
+  CHECK(a.until([](const worker_account& of) { return of.progress == 1; }));
+  a.ask([&] {
+    const auto& suspects = a.reports.of(0)->suspects;
+    REQUIRE(suspects.size() == 1);
+    CHECK(suspects.begin()->second.host == "one");
+    return 0;
+  });
 }
 
 TEST_CASE("a worker that waits says for which member, and in which operation") {
