@@ -350,7 +350,10 @@ bool agent_reporter::connect() noexcept {
   if (!made || ::connect(made.get(), to.get(), to.length) != 0) return false;
   ::setsockopt(made.get(), SOL_SOCKET, SO_SNDBUF, &most_unread, sizeof most_unread);
   connection_ = std::move(made);
-  return send(worker_hello{rank_, incarnation_});
+  if (send(worker_hello{rank_, incarnation_})) return true;
+  // The agent ends a connection that begins with anything else.
+  connection_ = unique_descriptor();
+  return false;
 }
 
 bool agent_reporter::send(const worker_report& report) noexcept {
