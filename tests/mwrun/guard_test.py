@@ -88,6 +88,20 @@ def one_killed():
               "end" in err, err)
         claim("L26 nothing stays of the folder for logs", until(lambda: os.listdir(tree.temporary) == [], 5))
         print(f"        the guard killed, to all gone: {took:.3f} s")
+    with Tree("--shutdown-timeout=1000") as tree:
+        os.kill(tree.agent, signal.SIGSTOP)
+        os.kill(tree.process.pid, signal.SIGKILL)
+        claim("L26 an agent that is stopped when its guard is killed ends the tree all the same",
+              until(tree.is_gone, WIDE_S))
+        finish(tree.process)
+    with Tree("--shutdown-timeout=1000") as tree:
+        os.kill(tree.agent, signal.SIGSTOP)
+        for _ in range(2):
+            tree.process.terminate()
+            time.sleep(0.5)
+        code, _, err = finish(tree.process)
+        claim("L24 an agent that is stopped hears both orders to end", code == 1 and tree.is_gone() and
+              "again: the workers are killed" in err, (code, err))
     for number in (signal.SIGSEGV, signal.SIGABRT):
         with Tree(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0))) as tree:
             os.kill(tree.agent, number)

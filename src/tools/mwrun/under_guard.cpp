@@ -130,6 +130,8 @@ class agent_guard {
 
   void pass_on(int number) {
     if (!counted_.count(number)) return;
+    // One that is stopped obeys nothing: a shell's `kill` wakes it as well.
+    ::kill(agent_, SIGCONT);
     // The agent has many unread ones if there is no room for another.
     const auto byte = static_cast<unsigned char>(number);
     [[maybe_unused]] const ssize_t written = ::write(orders_.get(), &byte, 1);
@@ -155,6 +157,8 @@ void become_agent(const sigset_t& mask) {
   // A terminal's signals reach the guard, which passes them on once.
   ::setsid();
   ::prctl(PR_SET_NAME, "mwrun-agent", 0, 0, 0);
+  // An agent that is stopped when its guard is killed has to end its workers, too.
+  ::prctl(PR_SET_PDEATHSIG, SIGCONT, 0, 0, 0);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
 }
 
