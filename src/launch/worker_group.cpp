@@ -199,18 +199,21 @@ task<void> worker_group::stop_all_when_told() {
 task<void> worker_group::put_down(worker& w) {
   supervised_process& process = *w.process;
   try {
-    if (signal_ != SIGTERM) {
-      auto asking = [&]() -> task<void> {
-        // One that is about to run would not get it.
-        co_await process.started();
-        process.signal(signal_);
-        co_await process.ended();
-      };
-      co_await when_any(asking(), to_kill_.wait(), sleep_for(job_.grace));
-    } else {
-      auto asking = [&]() -> task<void> { co_await process.stop(grace(job_.grace)); };
-      co_await when_any(asking(), to_kill_.wait());
-    }
+    auto asking = [&]() -> task<void> {
+      const time_point until = later(runtime_.home().now(), job_.grace);
+      if (signal_ != SIGTERM) {
+        auto obeying = [&]() -> task<void> {
+          // One that is about to run would not get it.
+          co_await process.started();
+          process.signal(signal_);
+          co_await process.ended();
+        };
+        co_await when_any(obeying(), sleep_for(job_.grace));
+      }
+      // What it has started hears of the end by SIGTERM, and has the rest of the grace.
+      co_await process.stop(grace(until - runtime_.home().now()));
+    };
+    co_await when_any(asking(), to_kill_.wait());
     co_await process.stop(grace(duration::zero()));
   } catch (const process_error& e) {
     listener_.told(e.what());

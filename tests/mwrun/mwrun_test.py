@@ -186,6 +186,13 @@ def signals():
         process.send_signal(number)
         code, out, err = finish(process)
         claim(f"L24 SIG{name} goes to the workers", code == 1 and f"got {name}" in out, (code, out, err))
+        process = start("--no-python", "sh", "-c", "setsid sh -c 'trap \"sleep 0.3; echo saved; exit 0\" TERM; echo up; "
+                        "while :; do sleep 0.05; done' & exec sleep 60")
+        process.stdout.readline()
+        process.send_signal(number)
+        code, out, err = finish(process)
+        claim(f"L25 what the worker has started hears of SIG{name}'s end by SIGTERM, and has the grace, too",
+              code == 1 and out == "saved\n", (code, out, err))
     ignores = ["--shutdown-timeout=1", "--nproc-per-node=2", "--no-python", "sh", "-c",
                'trap "" TERM; echo up; while :; do sleep 0.05; done']
     process = start(*ignores)
