@@ -52,8 +52,9 @@ service_name rendezvous_service(const std::string& run_id) { return "rdzv/" + ru
 
 world_options world_of_two(const rendezvous_limits& limits) {
   world_options how;
-  how.broken_after = limits.silence;
-  how.suspect_after = std::min(how.suspect_after, limits.silence);
+  // Half of it ends the connection, and in the other half another one may come.
+  how.broken_after = limits.silence / 2;
+  how.suspect_after = std::min(how.suspect_after, how.broken_after);
   return how;
 }
 
@@ -148,7 +149,7 @@ coordinator::coordinator(runtime& rt, rendezvous_backend& backend, coordinator_s
       seat_(seat),
       options_(options),
       self_(std::move(self)),
-      table_(options.limits, options.run_id, options.limits.silence) {}
+      table_(options.limits, options.run_id, options.limits.silence / 2) {}
 
 task<void> coordinator::run() {
   co_await recall();

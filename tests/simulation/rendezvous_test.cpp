@@ -445,7 +445,11 @@ TEST_CASE("R6: a minority that is cut off from the coordinator forms nothing") {
       m.all.sim.partition(each.process->process(), cut_off->process->process());
   }
   const auto others_stand = [&] { return m.election.written.back().nodes.size() == 2; };
+  const mw::time_point cut = m.all.sim.now();
   REQUIRE(m.all.run_until(others_stand, 60s));
+  // The limit of silence counts once.
+  CHECK(m.all.sim.now() - cut < m.options.limits.silence + 1s);
+  CHECK(m.all.sim.now() - cut > m.options.limits.silence - 1s);
   m.all.run_for(20s);
   CHECK(!m.election.written.back().find(cut_off->meet->id()));
   CHECK(cut_off->number() == 1);
