@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from jobs import CLEAN, agent_of, claim, is_gone, until
 from one_etcd import Etcd  # noqa: E402
 from own_network import WiredNetworks  # noqa: E402
-from watched_program import ARGUMENTS, MARK, PROGRAM, claim_nothing_is_left, failures
+from watched_program import ARGUMENTS, PROGRAM, claim_nothing_is_left, failures
 
 WIRE, LAUNCHED = map(os.path.abspath, ARGUMENTS[:2])
 IS_LONG = bool(os.environ.get("MANYWORLDS_TEST_LONG"))
