@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """mwrun's two processes, the guard and its child, the agent: whichever is killed, the other ends all of the tree.
 
-usage: guard_test.py MWRUN
+usage: guard_test.py MWRUN REFUSING
 
 The numbers are those of the acceptance cases L.
 """
@@ -19,8 +19,10 @@ import time
 
 from jobs import CLEAN, agent_of, claim, finish, is_gone, shell, start, stat_of, until
 from nodes_of_a_job import Job
-from watched_program import PROGRAM, claim_nothing_is_left, failures
+from watched_program import ARGUMENTS, PROGRAM, claim_nothing_is_left, failures
 
+# It runs a program where system calls are refused.
+REFUSING = os.path.abspath(ARGUMENTS[0])
 # A second is promised; this machine may be busy with other things.
 WIDE_S = 10
 # Both ignore SIGTERM, and one is in a session of its own.
@@ -36,13 +38,13 @@ def words_in(path):
 class Tree:
     """A job of one worker that has a session beside it, in a temporary folder of its own."""
 
-    def __init__(self, *options, **others):
+    def __init__(self, *options, through=(), **others):
         self.folder = tempfile.TemporaryDirectory()
         self.noted = os.path.join(self.folder.name, "noted")
         self.temporary = os.path.join(self.folder.name, "temporary")
         os.mkdir(self.temporary)
         self.process = subprocess.Popen(
-            [PROGRAM, "--no-python", *options, "sh", "-c", TREE.format(noted=self.noted)], stdout=subprocess.PIPE,
+            [*through, PROGRAM, "--no-python", *options, "sh", "-c", TREE.format(noted=self.noted)], stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env={**CLEAN, "TMPDIR": self.temporary}, start_new_session=True, **others)
         self.worker, self.session = 0, 0
 
@@ -166,6 +168,21 @@ def others_go_on():
             claim("and nothing of that node is left", until(lambda: is_gone(agent) and node.poll() is not None, WIDE_S))
 
 
+def refused():
+    """What a container refuses costs a way to look at processes, and leaves no orphan."""
+    for calls in (["docker"], ["pidfd_open"], ["io_uring_setup"], ["docker", "pidfd_open"]):
+        through = [REFUSING, *calls, "--"]
+        what = " and ".join({"docker": "what Docker refuses"}.get(each, each) for each in calls)
+        with Tree("--shutdown-timeout=1", through=through) as tree:
+            tree.process.terminate()
+            code, _, err = finish(tree.process)
+            claim(f"L25 without {what} the grace ends a job", code == 1 and tree.is_gone(), (code, err))
+        for killed in ("agent", "guard"):
+            with Tree("--shutdown-timeout=1000", through=through) as tree:
+                os.kill(tree.agent if killed == "agent" else tree.process.pid, signal.SIGKILL)
+                claim(f"L26 without {what} the {killed}'s death ends all", until(tree.is_gone, WIDE_S))
+
+
 def hidden():
     """Orphans come to the guard, also those of which nothing else tells that they are the worker's."""
     with tempfile.TemporaryDirectory() as folder:
@@ -260,7 +277,7 @@ def small():
     finish(process)
 
 
-for part in (one_killed, both_killed, others_go_on, hidden, whole_group, small):
+for part in (one_killed, refused, both_killed, others_go_on, hidden, whole_group, small):
     part()
 claim_nothing_is_left()
 sys.exit(bool(failures))

@@ -128,11 +128,17 @@ def starts(terminal, folder, options="", script=COUNTS, behind=""):
     return guard, agent_of(guard)
 
 
+def standard_input():
+    with tempfile.TemporaryDirectory() as folder, shell() as terminal:
+        starts(terminal, folder, script="echo worker''-up; cat; echo it''-has-read; readlink /proc/$$/fd/0; sleep 1")
+        claim("L31 a worker reads nothing of the terminal", terminal.shows("it-has-read\r*\n/dev/null"), terminal.text())
+
+
 def ctrl_c():
     with tempfile.TemporaryDirectory() as folder, shell() as terminal:
         _, agent = starts(terminal, folder, "--shutdown-timeout=50")
         terminal.press(CTRL_C)
-        claim("L69 Ctrl-C is one order, and workers have their grace", terminal.shows("over INT"), terminal.text())
+        claim("L31, L69 Ctrl-C is one order, and workers have their grace", terminal.shows("over INT"), terminal.text())
         terminal.type("echo co''de=$?")
         claim("L69 the job has ended when the shell goes on", terminal.shows("code=1") and is_gone(agent), terminal.text())
         claim("L69 it is said once", terminal.text().count("SIGINT: the workers are told to end") == 1 and
@@ -234,7 +240,7 @@ def closed():
 if not shutil.which("bash"):
     print("skipped: bash is missing")
     sys.exit(77)
-for part in (ctrl_c, ctrl_z, background, closed):
+for part in (standard_input, ctrl_c, ctrl_z, background, closed):
     part()
 claim_nothing_is_left()
 sys.exit(bool(failures))
