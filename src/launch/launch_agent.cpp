@@ -446,6 +446,9 @@ task<void> launch_agent::core::until_verdict() {
   result_.is_success = orders_.verdict == job_verdict::success;
   result_.failures = orders_.failures;
   result_.cause = orders_.cause;
+  const bool were_restarts = tally_.total() > 0;
+  if (!result_.is_success && were_restarts && !tally_.has_left(runtime_.home().now()))
+    tell(fmt::format("no restarts are left, of {}", job_.max_restarts));
 }
 
 /// A node that leaves has no workers that the others could still hear.

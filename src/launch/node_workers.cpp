@@ -119,8 +119,11 @@ void node_workers::tell_start(const job_orders& ordered) {
   const bool is_restart = ordered.restarts > std::exchange(told_, ordered.restarts);
   // To a node that has just come the restarts before are none.
   if (group_ && is_restart) {
-    tell(fmt::format("all {} workers are started again, restart {} of {}", round_->size(),
-                     ordered.restarts, job_.max_restarts));
+    const std::string all = round_->size() == 1
+                                ? "the worker is"
+                                : fmt::format("all {} workers are", round_->size());
+    tell(fmt::format("{} started again, restart {} of {}", all, ordered.restarts,
+                     job_.max_restarts));
   }
   const std::size_t nodes = round_->nodes.size();
   const auto workers = static_cast<std::size_t>(round_->size());

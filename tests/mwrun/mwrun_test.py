@@ -118,7 +118,8 @@ def lives_and_deaths():
     claim("L23 the group is started again as often as allowed, and then succeeds",
           code == 0 and sorted(out.split())[-3:] == ["1.0.0", "1.1.1", "1.2.2"] and "0.2.2\n" in out, out + err)
     code, out, err = shell("echo x; exit 3", "--max-restarts=2")
-    claim("L23 and fails when none is left", code == 1 and out == "x\n" * 3, out + err)
+    claim("L23 and fails when none is left, and says so", code == 1 and out == "x\n" * 3 and
+          "mwrun: no restarts are left, of 2\n" in err, out + err)
     ports = shell("echo $MASTER_PORT; exit 3", "--max-restarts=3")[1].split()
     claim("each attempt has a store of its own", len(set(ports)) == 4, ports)
 
