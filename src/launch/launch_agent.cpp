@@ -446,8 +446,10 @@ task<void> launch_agent::core::until_verdict() {
   result_.is_success = orders_.verdict == job_verdict::success;
   result_.failures = orders_.failures;
   result_.cause = orders_.cause;
+  // A cause that no worker has given says so itself.
+  const bool by_worker = !result_.is_success && result_.cause.empty();
   const bool were_restarts = tally_.total() > 0;
-  if (!result_.is_success && were_restarts && !tally_.has_left(runtime_.home().now()))
+  if (by_worker && were_restarts && !tally_.has_left(runtime_.home().now()))
     tell(fmt::format("no restarts are left, of {}", job_.max_restarts));
 }
 

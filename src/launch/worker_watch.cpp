@@ -15,6 +15,7 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/access.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -358,6 +359,7 @@ void worker_watch::testify(const hang_question& asked) {
   for (const hang_witness& w : asked.workers) {
     if (asked.was_late || w.is_elsewhere || !is_believed(w, asked.limit)) continue;
     const worker_account* const account = reports_->of(w.rank);
+    MW_ASSERT(account, "a worker is believed by its reports alone");
     worker_testimony said = testimony_of(*account);
     if (said.waits || !said.suspects.empty()) all.push_back(std::move(said));
   }
