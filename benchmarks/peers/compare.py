@@ -6,8 +6,11 @@ import subprocess
 import sys
 
 import line_up
+import networks
+import over_tcp
 from machine import Busy, machine, text_of
 from notes import Notes
+from programs import Failed
 from tables import table
 from turns import rows_from, take_turns
 
@@ -23,14 +26,16 @@ def sizes(text):
 def arguments():
     parse = argparse.ArgumentParser(description=__doc__)
     parse.add_argument("mwbench", help="built with --buildtype=release")
-    parse.add_argument("--question", choices=["p2p", "pairs", "collectives", "all"],
-                       default="all")
+    parse.add_argument("--question", choices=["p2p", "pairs", "collectives", "tcp", "all"],
+                       default="all", help="all but tcp, which wants to be asked by itself")
     parse.add_argument("--sizes", type=sizes, default="8,1K,8K,64K,1M,16M,64M", help="of p2p")
     parse.add_argument("--pair-sizes", type=sizes, default="8,64K")
     parse.add_argument("--collective-sizes", type=sizes,
                        default="8,1K,8K,64K,256K,1M,4M,16M,64M", help="in all")
     parse.add_argument("--kinds", type=lambda text: text.split(","), default=KINDS,
                        help="of collectives")
+    parse.add_argument("--networks", type=lambda text: text.split(","), default=list(networks.KINDS),
+                       help="of tcp")
     parse.add_argument("--members", type=sizes, default="2,4")
     parse.add_argument("--collective-seconds", type=float, default=0.2, help="a size")
     parse.add_argument("--rounds", type=int, default=7, help="turns of each contestant")
@@ -60,6 +65,33 @@ def ask_collectives(contestants, options, note, rows):
             rows.extend(row | {"kind": kind, "members": members} for row in new)
 
 
+def ask_tcp(options, note):
+    """Each network for itself. Returns who was asked, and the rows."""
+    asked, rows = [], []
+    for kind in options.networks:
+        try:
+            network = networks.make(kind, options.build)
+        except Failed as refusal:
+            note(str(refusal))
+            continue
+        try:
+            contestants = over_tcp.of_tcp(options.mwbench, options, network)
+            groups = networks.asked_of(kind)
+            gathered = take_turns(f"tcp by {kind}", lambda one: one.tcp(groups), contestants, options.rounds, note)
+        finally:
+            network.remove()
+        rows += [row | {"network": kind} for row in rows_from("tcp", gathered, contestants)]
+        asked = contestants
+    return asked, rows
+
+
+def print_tcp(rows):
+    for kind in dict.fromkeys(row["network"] for row in rows):
+        chosen = [row for row in rows if row["network"] == kind]
+        print(table(f"By {networks.text_of(kind)}: half a round trip, us (p50)", chosen, "p50_us", min, "raw_us"))
+        print(table("The same: one way, 4 messages under way, GB/s", chosen, "gb_s", max, "raw_gb_s"))
+
+
 def print_collectives(rows):
     """The mean counts where members are more than CPUs: who waits for one is seldom, and long."""
     for kind, members in dict.fromkeys((row["kind"], row["members"]) for row in rows):
@@ -72,12 +104,19 @@ def main():
     options = arguments()
     if not {0, 1} <= os.sched_getaffinity(0):
         sys.exit("compare.py: the peers are pinned to CPUs 0 and 1, and this process may not use both")
+    busy, note = Busy(), Notes()
+    if options.question == "tcp":
+        asked, rows = ask_tcp(options, note)
+        about = machine(asked) | busy.fields()
+        print(text_of(about))
+        print_tcp(rows)
+        return note.conclude(about, rows, options.json)
     line_ups = {"p2p": line_up.of_p2p, "pairs": line_up.of_pairs,
                 "collectives": line_up.of_collectives}
     asked = list(line_ups) if options.question == "all" else [options.question]
     line_ups = {question: line_ups[question](options.mwbench, options) for question in asked}
     about = machine([one for contestants in line_ups.values() for one in contestants])
-    busy, note, rows = Busy(), Notes(), []
+    rows = []
 
     def ask_all(question, contestants, sizes):
         gathered = take_turns(question, lambda one: getattr(one, question)(sizes), contestants,

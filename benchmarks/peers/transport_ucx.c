@@ -1,15 +1,15 @@
 // Two processes, the second forked by the first; their addresses pass over a socket pair.
-#include <signal.h>
+#define _GNU_SOURCE
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <ucp/api/ucp.h>
 #include <unistd.h>
 
+#include "far_rank.h"
 #include "transport.h"
 
 static ucp_context_h context;
@@ -65,12 +65,11 @@ void transport_open(int* argc, char*** argv, int* rank) {
   (void)argc;
   (void)argv;
   int lines[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, lines) != 0 || (child = fork()) < 0) {
-    perror("starting the second process");
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, lines) != 0) {
+    perror("a line to the second process");
     exit(1);
   }
-  *rank = child == 0;
-  if (child == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  child = start_far_rank(rank);
   close(lines[!*rank]);
   ucp_config_t* config;
   check(ucp_config_read(NULL, NULL, &config), "configuration");

@@ -13,6 +13,7 @@
 #include "io/poll_budget.hpp"
 #include "io/posix_network.hpp"
 #include "io/request_list.hpp"
+#include "io/tried_receives.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -43,6 +44,7 @@ class epoll_engine final : public engine {
 
   void submit(io_request& r) noexcept override {
     r.engine.cancelled = false;
+    r.engine.tries = 0;
     if (r.kind != io_kind::send) return put(r, place::pending);
     const bool is_bulk = poll_budget::is_bulk(r);
     if (is_bulk && sent_ >= poll_budget::bytes) return put(r, place::held_back);
@@ -71,12 +73,15 @@ class epoll_engine final : public engine {
     any |= attempt_some(held_back_, sent_);
     any |= end_some();
     std::size_t received = 0;
+    const std::size_t tried_before = tried_.size();
     any |= attempt_some(receives_, received);
+    any |= try_again(tried_before, received);
     return any;
   }
 
   void wait(std::optional<time_point> until) noexcept override {
     if (has_something()) return;
+    if (!park_tried()) return;
     timespec relative{};
     timespec* limit = nullptr;
     if (until) {
@@ -97,6 +102,7 @@ class epoll_engine final : public engine {
     const bool woken = wake_.clear();
     // All that makes the set readable must be taken out of it, or the foreign loop would
     // not sleep. It may be the interest of a request that has ended.
+    (void)park_tried();
     if (ready_ == 0) fetch({});
     return woken || has_something();
   }
@@ -106,6 +112,7 @@ class epoll_engine final : public engine {
     nowhere,
     pending,
     held_back,
+    tried,
     reading,
     writing,
     ended
@@ -164,7 +171,7 @@ class epoll_engine final : public engine {
   void take_out(io_request& r) noexcept {
     const place p = place_of(r);
     MW_ASSERT(p != place::nowhere, "only a request that is somewhere is taken out");
-    list_of(r, p).remove(r);
+    p == place::tried ? tried_.remove(r) : list_of(r, p).remove(r);
     r.engine.token = static_cast<std::uint64_t>(place::nowhere);
     if (p != place::reading && p != place::writing) return;
     MW_ASSERT(parked_ > 0, "each parked request is counted");
@@ -183,27 +190,18 @@ class epoll_engine final : public engine {
     put(r, place::ended);
   }
 
-  /// Returns true if the time of this poll is used up. Looks at the clock only where one
-  /// request follows another.
-  bool is_over(std::size_t done, time_point& until) const noexcept {
-    if (done == 1) until = now() + poll_budget::time;
-    return done > 1 && now() >= until;
-  }
-
   /// Ends what has ended since. A send that is submitted here leaves at once, and its end
   /// is reported in the next turn.
   bool end_some() noexcept {
     const io_request* const last = ended_.back();
-    time_point until;
-    std::size_t count = 0;
-    for (; count < poll_budget::requests && !ended_.empty(); ++count) {
-      if (is_over(count, until)) break;
+    poll_limit limit(*this);
+    while (!ended_.empty() && !limit.is_reached()) {
       io_request& r = *ended_.pop();
       const bool is_last = &r == last;
       r.ended(r);
-      if (is_last) return true;
+      if (is_last) break;
     }
-    return count > 0;
+    return last != nullptr;
   }
 
   /// Attempts what waits. What is submitted meanwhile waits for the next turn: the next
@@ -211,25 +209,50 @@ class epoll_engine final : public engine {
   bool attempt_some(request_list& waiting, std::size_t& moved) noexcept {
     bool any = false;
     const io_request* const last = waiting.back();
-    time_point until;
-    for (std::size_t n = 0; n < poll_budget::requests && !waiting.empty(); ++n) {
-      if (is_over(n, until)) break;
+    poll_limit limit(*this);
+    while (!waiting.empty() && !limit.is_reached(moved)) {
       io_request& r = *waiting.pop();
       const bool is_last = &r == last;
-      const io_result result = attempt(r);
-      if (result.error() == EAGAIN) {
-        park(r);
-      } else {
-        const bool has_bytes =
-            r.kind == io_kind::receive || place_of(r) == place::held_back;
-        if (has_bytes && result.ok()) moved += result.count();
-        r.result = result;
-        r.ended(r);
-        any = true;
-      }
-      if (is_last || moved >= poll_budget::bytes) break;
+      any |= attempt_one(r, moved);
+      if (is_last) break;
     }
     return any;
+  }
+
+  /// Attempts as many of the receives that are tried.
+  bool try_again(std::size_t count, std::size_t& received) noexcept {
+    bool any = false;
+    poll_limit limit(*this);
+    for (; count > 0 && !limit.is_reached(received); --count) {
+      // The end of one may have cancelled another.
+      if (io_request* const r = tried_.pop()) any |= attempt_one(*r, received);
+    }
+    return any;
+  }
+
+  /// Returns true if it has ended.
+  bool attempt_one(io_request& r, std::size_t& moved) noexcept {
+    const io_result result = attempt(r);
+    if (result.error() == EAGAIN) {
+      if (r.kind == io_kind::receive && tried_.keep(r)) {
+        r.engine.token = static_cast<std::uint64_t>(place::tried);
+      } else {
+        park(r);
+      }
+      return false;
+    }
+    const bool has_bytes = r.kind == io_kind::receive || place_of(r) == place::held_back;
+    if (has_bytes && result.ok()) moved += result.count();
+    r.result = result;
+    r.ended(r);
+    return true;
+  }
+
+  /// Before a sleep: from here on the kernel waits. Returns false if a receive has ended
+  /// instead.
+  bool park_tried() noexcept {
+    while (io_request* r = tried_.pop()) park(*r);
+    return ended_.empty();
   }
 
   void park(io_request& r) noexcept {
@@ -325,6 +348,7 @@ class epoll_engine final : public engine {
   request_list held_back_;
   request_list receives_;
   request_list ended_;
+  tried_receives tried_;
   std::vector<parking> parked_on_;
   std::size_t parked_ = 0;
   std::size_t sent_ = 0;

@@ -84,6 +84,7 @@ class io_request {
     msghdr message{};
     alignas(8) std::uint8_t native_address[32]{};
     std::uint64_t token = 0;
+    unsigned tries = 0;  ///< of a receive that is attempted in each poll
     bool submitted = false;
     bool cancelled = false;
   } engine;

@@ -34,4 +34,25 @@ struct poll_budget {
   }
 };
 
+/// Counts what one pass of a poll has done, and says when it is enough.
+template <class Clock>
+class poll_limit {
+ public:
+  explicit poll_limit(const Clock& clock) noexcept : clock_(clock) {}
+
+  /// Returns true if the pass must end before its next request. Looks at the clock only
+  /// where one request follows another.
+  [[nodiscard]] bool is_reached(std::size_t bytes = 0) noexcept {
+    const std::size_t n = done_++;
+    if (n == 1) until_ = clock_.now() + poll_budget::time;
+    return n >= poll_budget::requests || bytes >= poll_budget::bytes ||
+           (n > 1 && clock_.now() >= until_);
+  }
+
+ private:
+  const Clock& clock_;
+  std::size_t done_ = 0;
+  time_point until_;
+};
+
 }  // namespace manyworlds::inline v0::detail

@@ -127,8 +127,14 @@ io_result attempt_once(io_request& r) noexcept {
     case io_kind::connect:
       return attempt_connect(r);
     case io_kind::receive:
+      if (r.buffer_count == 1)
+        return result_of(
+            ::recv(fd, r.buffers->iov_base, r.buffers->iov_len, MSG_DONTWAIT));
       return result_of(::recvmsg(fd, &prepare_message(r), MSG_DONTWAIT));
     case io_kind::send:
+      if (r.buffer_count == 1)
+        return result_of(::send(fd, r.buffers->iov_base, r.buffers->iov_len,
+                                MSG_DONTWAIT | MSG_NOSIGNAL));
       return result_of(::sendmsg(fd, &prepare_message(r), MSG_DONTWAIT | MSG_NOSIGNAL));
     case io_kind::readable:
       return attempt_readable(r);
