@@ -6,7 +6,7 @@
 # Takes the program MWBENCH, or else builds the project's own, optimized, in build-bench, and installs what that needs
 # (as tests/run.sh does). Writes JSON, Markdown and SVG for each question into FOLDER, by default results/DATE-MACHINE
 # beside this file. Peers that are missing are named there and left out: peers/install.sh has them. All of it takes
-# about 35 minutes, --quick 6 (figures of one round: only to see that all works). --only asks what is in these files
+# about 40 minutes, --quick 6 (figures of one round: only to see that all works). --only asks what is in these files
 # alone, as "store,launch". --build-only says which program it is.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -84,7 +84,7 @@ if [ $quick = yes ]; then
   compare fail fail.py --kills 1 --stops 1 --stop-limit 8
   ask_ourselves memory-kinds 'p2p --pin --rounds 1 --sizes 256M' \
     'p2p --pin --rounds 1 --sizes 256M --views 16384' 'p2p --pin --rounds 1 --sizes 1M --shared-buffers'
-  ask_ourselves tcp '--transport tcp p2p --pin --rounds 1 --sizes 8,1M'
+  compare tcp compare.py --question tcp --networks loopback,wire --largest 1M "${few[@]}"
   ask_ourselves refused '--refuse-reading p2p --pin --rounds 1 --sizes 1M'
   ask_ourselves recovery 'fail --fault kill --repeat 2 --alone' 'fail --fault stop --repeat 1' \
     'shrink --members 3 --repeat 2'
@@ -103,7 +103,7 @@ else
   compare collectives-4 compare.py --question collectives --members 4 "${sizes[@]}" --rounds 2
   ask_ourselves memory-kinds 'p2p --pin --sizes 256M' 'p2p --pin --sizes 256M --views 16384' \
     'p2p --pin --sizes 64K,1M,16M,64M --shared-buffers'
-  ask_ourselves tcp '--transport tcp p2p --pin' '--transport tcp --engine epoll p2p --pin'
+  compare tcp compare.py --question tcp --rounds 3
   ask_ourselves refused '--refuse-reading p2p --pin --sizes 64K,1M,16M,64M'
   ask_ourselves worlds 'worlds --worlds 8' 'worlds --worlds 2 --sizes 78732,236196' \
     'worlds --worlds 64 --sizes 78732,236196'

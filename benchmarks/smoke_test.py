@@ -109,6 +109,16 @@ def a_peer_that_is_missing_is_named_with_its_package(question, package, *options
         ("manyworlds", 8), ("manyworlds", 65536)], rows
 
 
+def messages_over_tcp_are_told_by_both_engines():
+    about, rows = without_peers("compare.py", "--question", "tcp", "--networks", "loopback", "--largest", "8K",
+                                "--rounds", "1", "--inner-rounds", "1", "--idle-worlds", "1",
+                                packages=("openmpi-bin", "mpich", "libgloo-dev", "libucx-dev", "iperf3"))
+    assert [(row["who"], row["size"], row["compared"]) for row in rows] == [
+        (who, size, compared) for who, compared in (("manyworlds", True), ("manyworlds, epoll", False))
+        for size in (8, 1 << 10, 8 << 10)], rows
+    assert all(row["network"] == "loopback" and row["raw_us"] > 0 for row in rows), rows
+
+
 def a_fault_is_told_beside_what_the_peers_make_of_it():
     _, (row,) = without_peers("fail.py", "--kills", "1", "--stops", "0")
     assert (row["who"], row["fault"], row["noticed"]) == ("manyworlds", "kill", 1), row
@@ -335,6 +345,7 @@ def main():
         (a_peer_that_is_missing_is_named_with_its_package, "collectives", "libgloo-dev",
          "--collective-sizes", "8,64K", "--kinds", "reduce", "--members", "2",
          "--collective-seconds", "0.01"),
+        (messages_over_tcp_are_told_by_both_engines,),
         (a_fault_is_told_beside_what_the_peers_make_of_it,),
         (a_store_is_told_beside_what_others_make_of_it,),
         (rounds_are_told_of_each_backend_that_is_here,),

@@ -71,6 +71,16 @@ def of_messages(folder):
     yield "the same, four under way, by the better MPI", at_least(1, against(bandwidth, MPIS, large, max))
 
 
+def of_tcp(folder):
+    rows = [row for row in rows_in(folder, "tcp") if row.get("network") == "loopback"]
+    others = {row["who"] for row in rows if row["compared"]} - {OURS}
+    large = (64 * MIB, 64 * MIB)
+    yield "tcp: 8 B one way, by raw sockets", at_most(1.15, against_raw(rows, "p50_us", "raw_us", (8, 8)))
+    yield "tcp: 8 B one way, by the best peer", at_most(1, against(by_size(rows, "p50_us"), others, (8, 8)))
+    yield "tcp: 64 MiB one way, by the best peer", at_most(1, against(by_size(rows, "p50_us"), others, large))
+    yield "the same, four under way", at_least(1, against(by_size(rows, "gb_s"), others, large, max))
+
+
 def of_memory(folder):
     rows = rows_in(folder, "memory-kinds")
     plain = {row["views"]: row["gb_s"] for row in rows
@@ -190,7 +200,7 @@ def of_launchers(folder):
 
 def tell(folder):
     print("| what | budget | measured | |\n|---|---|---|---|")
-    for group in (of_messages, of_memory, of_collectives, of_worlds, of_faults, of_stores, of_launching,
+    for group in (of_messages, of_tcp, of_memory, of_collectives, of_worlds, of_faults, of_stores, of_launching,
                   of_launchers):
         answers = list(group(folder))
         # As of a run of `reproduce.sh --only`.

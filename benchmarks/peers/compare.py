@@ -36,6 +36,7 @@ def arguments():
                        help="of collectives")
     parse.add_argument("--networks", type=lambda text: text.split(","), default=list(networks.KINDS),
                        help="of tcp")
+    parse.add_argument("--largest", type=lambda text: sizes(text)[0], default="64M", help="size of tcp")
     parse.add_argument("--members", type=sizes, default="2,4")
     parse.add_argument("--collective-seconds", type=float, default=0.2, help="a size")
     parse.add_argument("--rounds", type=int, default=7, help="turns of each contestant")
@@ -76,7 +77,7 @@ def ask_tcp(options, note):
             continue
         try:
             contestants = over_tcp.of_tcp(options.mwbench, options, network)
-            groups = networks.asked_of(kind)
+            groups = networks.asked_of(kind, options.largest)
             gathered = take_turns(f"tcp by {kind}", lambda one: one.tcp(groups), contestants, options.rounds, note)
         finally:
             network.remove()

@@ -14,7 +14,7 @@ if [ "$(id -u)" != 0 ]; then as_root=(sudo); fi
 
 "${as_root[@]}" apt-get update
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-  ucx-utils libucx-dev libgloo-dev openmpi-bin libopenmpi-dev mpich libmpich-dev \
+  iperf3 iproute2 ucx-utils libucx-dev libgloo-dev openmpi-bin libopenmpi-dev mpich libmpich-dev \
   python3-torch python3-venv patch
 
 # MultiWorld's torch has no wheels for a Python newer than 3.12: PYTHON names another.

@@ -80,7 +80,7 @@ def netem(_):
 
 # Each with what is asked over it: sizes, and the most round trips of each. Where packets are lost a stream
 # is slow for everyone.
-SMALL, ALL = [8, 1 << 10], [8, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20]
+ALL = [8, 1 << 10, 8 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20]
 SLOW = [([8], 200), ([64 << 10], 40), ([1 << 20], 4)]
 KINDS = {"loopback": (lambda _: Loopback(), [(ALL, 2000)]), "veth": (veth, [(ALL, 2000)]), "wire": (wire, SLOW),
          "netem": (netem, SLOW)}
@@ -100,5 +100,6 @@ def make(kind, build):
         raise Failed(f"no {kind} here: {refusal}") from refusal
 
 
-def asked_of(kind):
-    return KINDS[kind][1]
+def asked_of(kind, largest):
+    return [([size for size in sizes if size <= largest], pings) for sizes, pings in KINDS[kind][1]
+            if sizes[0] <= largest]

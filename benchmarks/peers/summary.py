@@ -13,7 +13,7 @@ TITLES = {"p2p": "Two processes", "pairs": "Two pairs at once", "collectives-2":
           "collectives-4": "Collectives of four", "worlds": "Many worlds against one",
           "fail": "A member is killed or stopped, beside the peers",
           "recovery": "A member is killed, stopped or cut off: its worlds, and those beside",
-          "memory-kinds": "Lists of pieces, and shared pools", "tcp": "Over tcp: io_uring, then epoll", "refused": "Where memory of peers may not be read",
+          "memory-kinds": "Lists of pieces, and shared pools", "tcp": "Over tcp, beside the peers", "refused": "Where memory of peers may not be read",
           "life": "Forming, idling, giving up, awaiting, memory", "growth": "Growth: worlds, then members",
           "store": "Stores, beside PyTorch's and etcd's own client", "launch": "Starting programs, and rounds of nodes",
           "launchers": "A job's workers: mwrun beside torchrun"}

@@ -26,7 +26,7 @@ namespace manyworlds::inline v0::detail {
 namespace {
 
 /// An engine by completion: the kernel performs a request and tells when it has ended.
-/// Sends, and receives whose peer answers at once, are attempted first: the ring costs
+/// Sends, and receives that a peer answers at once, are attempted first: the ring costs
 /// more than a system call where there is nothing to wait for.
 ///
 /// Only the request's own completion ends it. The answer to a cancellation is ignored,
