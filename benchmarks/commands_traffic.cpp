@@ -36,6 +36,23 @@ void add_p2p(CLI::App& app, common_options& common, p2p_options& o) {
   });
 }
 
+void add_beside(CLI::App& app, const common_options& common, beside_options& o) {
+  CLI::App* sub = app.add_subcommand(
+      "beside", "latency of small messages while large ones go the same way");
+  sub->add_option("--size", o.size, "of the large messages: 64M")
+      ->transform(CLI::AsSizeValue(false).description(""))
+      ->check(size_in_bytes)
+      ->capture_default_str();
+  sub->add_option("--pings", o.pings, "round trips")
+      ->check(at_least(2))
+      ->capture_default_str();
+  sub->add_flag("--pin", o.pin, "each of the two processes to a CPU of its own");
+  sub->callback([&] {
+    (void)members_of(common, "beside", 2, true);
+    beside(common, o);
+  });
+}
+
 void add_pairs(CLI::App& app, const common_options& common, pairs_options& o) {
   CLI::App* sub = app.add_subcommand(
       "pairs", "latency of several pairs of processes at once, also on too few CPUs");

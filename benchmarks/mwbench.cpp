@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
   common.arguments.assign(argv + 1, argv + argc);
   unsigned limit = 600;
   p2p_options p2p;
+  beside_options beside;
   pairs_options pairs;
   worlds_options worlds;
   collectives_options collectives;
@@ -66,6 +67,7 @@ int main(int argc, char** argv) {
   add_options_of_any(app, common, limit);
   add_options(app, common, asks_launcher);
   add_p2p(app, common, p2p);
+  add_beside(app, common, beside);
   add_pairs(app, common, pairs);
   add_worlds(app, common, worlds);
   add_collectives(app, common, collectives);

@@ -28,6 +28,14 @@ struct p2p_options {
 };
 void p2p(const common_options& common, const p2p_options& options);
 
+/// How long is a message of 8 bytes on its way while large ones go the same way?
+struct beside_options {
+  std::size_t size = 64 << 20;
+  int pings = 500;
+  bool pin = false;
+};
+void beside(const common_options& common, const beside_options& options);
+
 /// How fast are messages of several pairs of processes at once, where there may be more
 /// processes than CPUs? The slower pair's figures: a sum would hide one that starves.
 struct pairs_options {

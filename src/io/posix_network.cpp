@@ -18,6 +18,12 @@ namespace {
 // process stays away from its sockets. Liveness, not this, finds dead peers quickly.
 constexpr unsigned user_timeout_ms = 120'000;
 
+// How much a socket takes that it cannot send yet: what comes behind waits for all of it.
+// By default that is 4 MiB. Over a wire of 1 ms with a stream of 64 MiB a message of 8
+// bytes then takes 7 to 16 ms, and 4 to 5 with this; the stream is as fast. With 128 KiB
+// one over veth took 1.5 times as long.
+constexpr unsigned most_unsent = 512 * 1024;
+
 int descriptor_of(socket_handle s) noexcept { return static_cast<int>(s); }
 
 template <class T>
@@ -42,6 +48,7 @@ io_result open_socket(const socket_address& address) noexcept {
   if (fd < 0) return io_result::failure(errno);
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, user_timeout_ms);
+  set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, most_unsent);
   return io_result::success(fd);
 }
 

@@ -135,6 +135,53 @@ TEST_CASE("starting what cannot start is an end like any other") {
   }
 }
 
+TEST_CASE(
+    "a receive ends once, whether the engine attempts it or the kernel waits for it") {
+  constexpr int several = 6;
+  FOR_EVERY_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    for (const int polls : {0, 1, 3, 200}) {
+      for (const int way : {0, 1, 2, 3}) {
+        const bool sleeps = (way & 1) != 0;
+        const bool gives_up = (way & 2) != 0;
+        std::array<socket_pair, several> pairs;
+        std::array<char, several> bytes{};
+        std::array<iovec, several> buffers;
+        std::vector<std::unique_ptr<counted>> requests;
+        for (std::size_t i = 0; i < several; ++i) {
+          buffers[i] = {&bytes[i], 1};
+          requests.push_back(
+              std::make_unique<counted>(io_kind::receive, pairs[i].left()));
+          requests.back()->buffers = &buffers[i];
+          requests.back()->buffer_count = 1;
+          e->submit(*requests.back());
+        }
+        for (int n = 0; n < polls; ++n) e->poll();
+        if (sleeps) e->wait(e->now() + std::chrono::milliseconds(1));
+        for (std::size_t i = 0; i < several; ++i) {
+          CHECK(requests[i]->ends == 0);
+          if (gives_up && i % 2 == 0) {
+            e->cancel(*requests[i]);
+          } else {
+            REQUIRE(::write(pairs[i].right(), "x", 1) == 1);
+          }
+        }
+        // A sleep from here on would last if a request were forgotten.
+        for (const time_limit limit; !all_have_ended(requests) && !limit.passed();) {
+          if (!e->poll()) e->wait(e->now() + std::chrono::seconds(5));
+        }
+        for (int n = 0; n < 4; ++n) e->poll();
+        for (std::size_t i = 0; i < several; ++i) {
+          CHECK(requests[i]->ends == 1);
+          const bool is_given_up = gives_up && i % 2 == 0;
+          CHECK(requests[i]->result.error() == (is_given_up ? ECANCELED : 0));
+          CHECK(bytes[i] == (is_given_up ? 0 : 'x'));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("a send and a receive wait on one socket without disturbing each other") {
   FOR_EVERY_ENGINE(kind) {
     const auto e = make_engine(kind).engine;

@@ -249,6 +249,9 @@ TEST_CASE(
       const int fd = descriptor_of(owned);
       CHECK(option_of(fd, IPPROTO_TCP, TCP_NODELAY) == 1);
       CHECK(option_of(fd, IPPROTO_TCP, TCP_USER_TIMEOUT) > 0);
+      // What is sent later waits for little that the socket holds back.
+      CHECK(option_of(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT) > 0);
+      CHECK(option_of(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT) <= 1024 * 1024);
       CHECK((::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
       CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
     }
