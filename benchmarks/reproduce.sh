@@ -103,7 +103,7 @@ else
   compare collectives-4 compare.py --question collectives --members 4 "${sizes[@]}" --rounds 2
   ask_ourselves memory-kinds 'p2p --pin --sizes 256M' 'p2p --pin --sizes 256M --views 16384' \
     'p2p --pin --sizes 64K,1M,16M,64M --shared-buffers'
-  compare tcp compare.py --question tcp --rounds 3
+  compare tcp compare.py --question tcp --rounds 3 --inner-rounds 1
   ask_ourselves refused '--refuse-reading p2p --pin --sizes 64K,1M,16M,64M'
   ask_ourselves worlds 'worlds --worlds 8' 'worlds --worlds 2 --sizes 78732,236196' \
     'worlds --worlds 64 --sizes 78732,236196'

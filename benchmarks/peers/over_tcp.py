@@ -114,16 +114,19 @@ class Iperf(OverTcp):
         server = ["iperf3", "-s", "-1", "-p", str(PORT), "-B", address, "-A", "1"]
         client = ["iperf3", "-c", address, "-p", str(PORT), "-A", "0", "-t", "1", "-J"]
         with beside(self.network.inside(1, *server)) as child:
-            answer = self.until_it_listens(child, self.network.inside(0, *client))
-        speed = json.loads(answer)["end"]["sum_received"]["bits_per_second"] / 8e9
+            speed = self.until_it_listens(child, self.network.inside(0, *client))
         return {size: {"gb_s": speed} for size in large}
 
     @staticmethod
     def until_it_listens(server, command):
+        """GB/s of a client that the server has taken."""
         deadline = time.monotonic() + 10
         while True:
             try:
-                return run(command)
+                answer = json.loads(run(command))
+                if "sum_received" in answer.get("end", {}):
+                    return answer["end"]["sum_received"]["bits_per_second"] / 8e9
+                raise Failed(f"iperf3: {answer.get('error', 'no sum')}")
             except Failed:
                 if time.monotonic() > deadline or server.poll() is not None:
                     raise
