@@ -89,6 +89,11 @@ class backend {
   /// after `quiesce` was called. Precondition: its arguments were checked.
   virtual void start(operation& op) noexcept = 0;
 
+  /// Does a send or a receive that needs no wait. Returns whether it took effect, with
+  /// `info` set for a receive; if not, nothing has happened and the operation may be
+  /// started. Precondition: its arguments were checked.
+  [[nodiscard]] virtual bool try_at_once(operation&) noexcept { return false; }
+
   /// Gives an operation up (law 10). True: it is withdrawn, will not be ended, and
   /// nothing touches its buffers (law 4). False: it ends soon, as withdrawn, or as done
   /// if it had taken effect. An entered collective answers false and goes on.

@@ -77,6 +77,17 @@ void host_backend::state::start(operation& op) {
   }
 }
 
+bool host_backend::state::try_at_once(operation& op) {
+  MW_ASSERT(is_message(op.kind), "only a message may need no wait");
+  if (op.kind == operation_kind::send) {
+    host::connection* const c = to(op.peer);
+    return c && c->try_send(op);
+  }
+  if (!matcher_.try_take(op)) return false;
+  pump_touched();
+  return true;
+}
+
 bool host_backend::state::withdraw(operation& op) {
   if (op.kind == operation_kind::send) {
     host::connection& c = *to(op.peer);

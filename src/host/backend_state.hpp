@@ -28,6 +28,7 @@ class host_backend::state final : public host::core,
   }
 
   void start(operation& op);
+  [[nodiscard]] bool try_at_once(operation& op);
   bool withdraw(operation& op);
   void discard(rank_t peer, lane on);
   void quiesce(work& quiet) noexcept;

@@ -31,6 +31,47 @@ inline void set_chunk(shm::cell_content& c, unsigned index) noexcept {
   c.head = index + 1;
 }
 
+/// The header of a message that is sent whole, as the words of a cell.
+struct eager_header {
+  dtype type = dtype::uint8;
+  std::size_t head_bytes = 0;
+  std::uint32_t flags = 0;
+  std::uint64_t on = 0;
+  std::uint64_t id = 0;
+  std::uint64_t word = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// Writes what `encode` writes for such a frame, without looking up its fields.
+inline void put_eager_header(shm::cell_content& c, const eager_header& h) noexcept {
+  c.body[0] =
+      little_endian(std::uint64_t{static_cast<std::uint8_t>(frame_kind::eager)} |
+                    std::uint64_t{static_cast<std::uint8_t>(h.type)} << 8 |
+                    std::uint64_t{h.head_bytes} << 16 | std::uint64_t{h.flags} << 32);
+  c.body[1] = little_endian(h.on);
+  c.body[2] = little_endian(h.id);
+  c.body[3] = little_endian(h.word);
+  c.body[4] = little_endian(h.bytes);
+}
+
+/// Reads the header of an eager message without flags, by far the most of them. Returns
+/// false for any other frame. Its fields are a stranger's: only the kind was checked.
+[[nodiscard]] inline bool get_plain_header(const shm::cell_content& c,
+                                           eager_header& h) noexcept {
+  const std::uint64_t first = little_endian(c.body[0]);
+  constexpr std::uint64_t kind_and_flags = 0xFFFF'FFFF'0000'00FFULL;
+  if ((first & kind_and_flags) != static_cast<std::uint8_t>(frame_kind::eager))
+    return false;
+  if ((first >> 8 & 0xFF) >= dtype_count) return false;
+  h.type = static_cast<dtype>(first >> 8 & 0xFF);
+  h.head_bytes = first >> 16 & 0xFFFF;
+  h.on = little_endian(c.body[1]);
+  h.id = little_endian(c.body[2]);
+  h.word = little_endian(c.body[3]);
+  h.bytes = little_endian(c.body[4]);
+  return true;
+}
+
 [[nodiscard]] inline shm::cell_content cell_of(const frame& f) noexcept {
   shm::cell_content c;
   const frame_bytes raw = encode(f);

@@ -30,11 +30,17 @@ cell_receiver::cell_receiver(core& shared, rank_t peer, sender& answers,
 const char* cell_receiver::take(bool& any) {
   const std::uint64_t enough = core_.counters.bytes_received + content_at_once;
   const char* wrong = nullptr;
+  // Older work comes first (law 5).
+  const bool goes_straight_on = core_.home.has_nothing_ready();
   for (int i = 0; i < cells_at_once && ring_.ready() && !wrong; ++i) {
     any = true;
     shm::cell_content c = ring_.front();
     if (ring_.pop()) link_.notify(slot_);
-    wrong = handle_cell(c);
+    if (pass_on(c)) {
+      if (goes_straight_on) core_.home.run_straight_on();
+    } else {
+      wrong = handle_cell(c);
+    }
     // The end of an operation may have ended the world.
     if (core_.stopping || core_.counters.bytes_received >= enough) break;
   }
@@ -44,6 +50,50 @@ const char* cell_receiver::take(bool& any) {
     link_.notify(slot_);
   }
   return wrong;
+}
+
+bool cell_receiver::pass_on(shm::cell_content& c) {
+  eager_header h;
+  if (!get_plain_header(c, h) || !is_next(h.id)) return false;
+  if (h.bytes > limits_.eager_bytes || h.head_bytes > limits_.eager_bytes) return false;
+  const std::size_t size = h.head_bytes + static_cast<std::size_t>(h.bytes);
+  inbound_lane* const l = core_.matcher->awaited_lane(peer_, h.on);
+  if (!l || size > limits_.eager_bytes || h.bytes % size_of(h.type) != 0) return false;
+  operation& op = *l->waiting.front();
+  const bool is_plain = op.kind == operation_kind::receive && !op.on_device &&
+                        op.head_bytes == 0 && op.target.size() == 1 &&
+                        op.target.total_bytes() == size && op.target.type() == h.type;
+  const std::size_t cost = message_cost + size;
+  if (!is_plain || !is_within_windows(*l, cost)) return false;
+  const std::optional<unsigned> chunk = chunk_of(c);
+  if (chunk ? size <= inline_bytes || !link_.chunks_in().valid(*chunk)
+            : size > inline_bytes)
+    return false;
+
+  l->waiting.remove(op);
+  if (size > 0) {
+    std::memcpy(op.target[0].data(), chunk ? link_.chunk_in(*chunk) : inline_content(c),
+                size);
+  }
+  if (chunk) {
+    link_.chunks_in().free(*chunk);
+    has_freed_ = true;
+    core_.home.note_long_step();
+  }
+  op.info.source = peer_;
+  op.info.on = lane(h.on);
+  op.info.user = user_word(h.word);
+  op.info.type = h.type;
+  op.info.bytes = static_cast<std::size_t>(h.bytes);
+  op.info.count = op.info.bytes / size_of(h.type);
+  op.info.head_bytes = h.head_bytes;
+  op.info.has_payload = h.bytes > 0 || h.head_bytes == 0;
+  op.info.on_device = false;
+  op.bytes_moved = size;
+  core_.counters.bytes_received += size;
+  note_passed_on(*l, cost, size);
+  op.end(operation_end::done);
+  return true;
 }
 
 const char* cell_receiver::handle_cell(shm::cell_content& c) {

@@ -57,6 +57,10 @@ class cell_receiver final : public receiver {
   void begin(inbound_message& m) override;
   void note_untaken(const inbound_message& m) override { untaken_.push_back(m.id); }
 
+  /// Passes a plain message on to the receive that waits for it: all that a small
+  /// arrival is, from its line to its receive. Returns false, with nothing done, if it
+  /// must be handled as any other frame.
+  [[nodiscard]] bool pass_on(shm::cell_content& c);
   [[nodiscard]] const char* handle_cell(shm::cell_content& c);
   [[nodiscard]] const char* handle_content(const frame& f,
                                            std::span<const std::byte> content);

@@ -163,6 +163,31 @@ void cell_sender::put(const frame& f, const operation& op, pending_send* p) {
   publish(c);
 }
 
+bool cell_sender::try_send(const operation& op) {
+  const std::size_t payload = op.source.total_bytes();
+  const std::size_t bytes = op.head_bytes + payload;
+  const std::size_t cost = message_cost + bytes;
+  if (op.delivered || op.on_device || op.source.size() > 1 || bytes > eager_limit() ||
+      !overflow_.empty()) {
+    return false;
+  }
+  outgoing_lane* const l = open_lane(op.on.number(), cost);
+  if (!l || violation_ || is_shut_ || ring_.reserve(1) != shm::room::enough) return false;
+  if (bytes > inline_bytes && !has_chunk()) return false;
+
+  shm::cell_content c;
+  const bool is_empty_payload = op.gives_payload && payload == 0;
+  put_eager_header(
+      c, {op.source.type(), op.head_bytes, is_empty_payload ? eager_empty_payload : 0,
+          l->number, next_id(), op.user.value(), payload});
+  std::byte* into = bytes <= inline_bytes ? inline_content(c) : take_chunk(c);
+  if (op.head_bytes > 0) std::memcpy(into, op.head, op.head_bytes);
+  if (payload > 0) std::memcpy(into + op.head_bytes, op.source[0].data(), payload);
+  publish(c);
+  note_accepted(*l, cost, bytes);
+  return true;
+}
+
 void cell_sender::put_eager(shm::cell_content& c, const operation& op, pending_send* p) {
   const std::size_t payload = op.source.total_bytes();
   const bool fits = op.head_bytes + payload <= inline_bytes;

@@ -19,6 +19,10 @@ class cell_sender final : public sender {
  public:
   cell_sender(core& shared, shm::shared_link& link, unsigned slot);
 
+  /// Sends a message in one place, or a head alone, if it can be accepted at once: all
+  /// that a small message is, from its windows to its line. Returns false, with nothing
+  /// done, if it must be started as any other.
+  [[nodiscard]] bool try_send(const operation& op);
   void control(const frame& f) override;
   [[nodiscard]] bool is_backed_up() const noexcept override { return !overflow_.empty(); }
   [[nodiscard]] bool has_something() const noexcept override {

@@ -35,6 +35,9 @@ class connection : protected frame_handler {
   // Operations. A caller of these calls `pump` afterwards.
   [[nodiscard]] virtual class sender& sending() noexcept = 0;
   [[nodiscard]] virtual class receiver& receiving() noexcept = 0;
+  /// Sends a message that can be accepted at once. Returns false, with nothing done, if
+  /// it must be started as any other.
+  [[nodiscard]] virtual bool try_send(operation&) { return false; }
   /// Sends what can be sent now. Does nothing in the midst of a receive.
   virtual void pump() noexcept = 0;
   /// Asks for the return of given-up memory that the kernel holds.

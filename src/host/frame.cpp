@@ -66,18 +66,6 @@ constexpr unsigned fields_of(frame_kind kind) noexcept {
 }
 
 template <class Number>
-Number little_endian(Number value) noexcept {
-  if constexpr (std::endian::native == std::endian::big) {
-    Number swapped = 0;
-    for (std::size_t i = 0; i < sizeof(Number); ++i) {
-      swapped = static_cast<Number>(swapped << 8 | (value >> (8 * i) & 0xFF));
-    }
-    return swapped;
-  }
-  return value;
-}
-
-template <class Number>
 void put(frame_bytes& bytes, std::size_t at, Number value) noexcept {
   value = little_endian(value);
   std::memcpy(bytes.data() + at, &value, sizeof value);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -80,6 +81,19 @@ struct frame_limits {
   std::size_t eager_bytes = 0;  ///< head and payload of an eager message
   std::size_t slice_bytes = 0;  ///< payload of a data frame
 };
+
+/// Returns a number as it stands on the wire.
+template <class Number>
+[[nodiscard]] constexpr Number little_endian(Number value) noexcept {
+  if constexpr (std::endian::native == std::endian::big) {
+    Number swapped = 0;
+    for (std::size_t i = 0; i < sizeof(Number); ++i) {
+      swapped = static_cast<Number>(swapped << 8 | (value >> (8 * i) & 0xFF));
+    }
+    return swapped;
+  }
+  return value;
+}
 
 [[nodiscard]] frame_bytes encode(const frame& f) noexcept;
 

@@ -74,6 +74,12 @@ void host_backend::start(operation& op) noexcept {
   state_->guarded(op.peer, [&] { state_->start(op); });
 }
 
+bool host_backend::try_at_once(operation& op) noexcept {
+  bool is_done = false;
+  state_->guarded(op.peer, [&] { is_done = state_->try_at_once(op); });
+  return is_done;
+}
+
 bool host_backend::withdraw(operation& op) noexcept {
   bool at_once = false;
   state_->guarded(op.peer, [&] { at_once = state_->withdraw(op); });

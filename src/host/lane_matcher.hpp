@@ -79,6 +79,20 @@ class lane_matcher {
     return l ? l->first : nullptr;
   }
 
+  /// Takes the message that has come whole for a receive in one place, from one peer and
+  /// lane. Returns false, with nothing done, if there is none or it does not fit.
+  [[nodiscard]] bool try_take(operation& op);
+  /// Returns the lane if its next message goes to a receive that names it, since no
+  /// message and no other kind of receive is in the way; else null.
+  [[nodiscard]] inbound_lane* awaited_lane(rank_t rank, std::uint64_t number) noexcept {
+    peer_lanes& p = peer(rank);
+    inbound_lane* const l = p.lanes.find(number);
+    if (!l || l->first || l->waiting.empty()) return nullptr;
+    const bool is_only_kind = waiting_for_any_.empty() && p.waiting_for_fresh.empty() &&
+                              waiting_for_any_fresh_.empty();
+    return is_only_kind && l->is_known && !l->is_discarded ? l : nullptr;
+  }
+
   /// Begins a receive or an arrival: it ends at once, takes an offered message, or
   /// waits.
   void post(operation& op);

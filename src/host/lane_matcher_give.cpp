@@ -49,6 +49,29 @@ void copy_content(operation& op, inbound_message& m) {
 
 }  // namespace
 
+bool lane_matcher::try_take(operation& op) {
+  if (op.peer == no_rank || op.takes_fresh_lanes || op.on_device || op.head_bytes > 0 ||
+      op.target.size() != 1) {
+    return false;
+  }
+  inbound_lane* const l = peer(op.peer).lanes.find(op.on.number());
+  if (!l || !l->first || !l->is_known || l->is_discarded) return false;
+  inbound_message& m = *l->first;
+  if (m.is_being_brought() || m.offered || m.cancelled || m.on_device ||
+      op.target.total_bytes() != m.total_bytes() ||
+      (op.target.type() != m.type && !goes_with(op.target.type(), m.type))) {
+    return false;
+  }
+  MW_ASSERT(l->waiting.empty(), "no receive waits on a lane that has a message for it");
+  if (!m.content.empty()) {
+    std::memcpy(op.target[0].data(), m.content.data(), m.content.size());
+  }
+  op.info = m.info(l->number);
+  consume(m, true);
+  match(op.peer, *l);
+  return true;
+}
+
 // Returns whether the message was consumed.
 bool lane_matcher::give(operation& op, inbound_message& m) {
   MW_ASSERT(stage_of(op) == stage::none,

@@ -148,6 +148,24 @@ void receiver::consumed(inbound_message& m, bool was_received) {
   MW_ASSERT(l.owed_bytes <= l.held_bytes, "no more credit is owed than a lane holds");
 }
 
+void receiver::note_passed_on(inbound_lane& l, std::size_t cost, std::size_t content) {
+  ++last_id_;
+  ++l.received;
+  ++core_.counters.messages_received;
+  l.held_bytes += cost;
+  if (!core::is_own(l.number)) held_bytes_ += cost;
+  if (!l.is_owed) {
+    owing_.push_back(&l);
+    l.is_owed = true;
+    core_.tidy_soon();
+  }
+  l.owed_bytes += cost;
+  l.owed_content += content;
+  ++l.owed_messages;
+  owed_bytes_ += cost;
+  MW_ASSERT(l.owed_bytes <= l.held_bytes, "no more credit is owed than a lane holds");
+}
+
 // Small credits ride with other frames: alone they would cost a packet per message.
 void receiver::return_owed(bool all) {
   const std::size_t worth_it = core_.options.lane_window / 2;

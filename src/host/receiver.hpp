@@ -88,6 +88,18 @@ class receiver {
   virtual void stop(inbound_message& m);
 
   [[nodiscard]] const char* handle(const frame& f, std::span<const std::byte> content);
+  /// Returns whether the next message has this number and is not ignored.
+  [[nodiscard]] bool is_next(std::uint64_t id) const noexcept {
+    return id == last_id_ + 1 && !ignoring_;
+  }
+  /// Returns whether the windows have room for a message of that cost.
+  [[nodiscard]] bool is_within_windows(const inbound_lane& l,
+                                       std::size_t cost) const noexcept {
+    return l.held_bytes + cost <= core_.options.lane_window &&
+           (core::is_own(l.number) || held_bytes_ + cost <= core_.peer_window);
+  }
+  /// Accounts for a message that has gone to its receive without ever being kept.
+  void note_passed_on(inbound_lane& l, std::size_t cost, std::size_t content);
   /// Returns null, or what is wrong with the slice. `into` is set if a message awaits
   /// it, and is null if the slice is to be dropped.
   [[nodiscard]] const char* on_data(const frame& f, inbound_message*& into);

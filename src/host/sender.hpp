@@ -158,6 +158,29 @@ class sender {
     return may_go_on_ || (!ready_.empty() && !ready_lacks_offer_) || asks_left_ > 0;
   }
   void send_all_waiting();
+  /// Returns the lane, if it and the windows take a message of this cost behind what was
+  /// sent before; else null.
+  [[nodiscard]] outgoing_lane* open_lane(std::uint64_t number,
+                                         std::size_t cost) noexcept {
+    outgoing_lane* const l = lanes_.find(number);
+    if (!l || l->is_blocked) return nullptr;
+    MW_ASSERT(l->waiting.empty() && !l->granted,
+              "a lane with sends that wait stands among the blocked ones");
+    if (l->used_window + cost > core_.options.lane_window) return nullptr;
+    const bool own = core::is_own(number);
+    return own || used_window_ + cost <= core_.peer_window ? l : nullptr;
+  }
+  [[nodiscard]] std::uint64_t next_id() noexcept { return ++last_id_; }
+  /// Accounts for a message that was sent whole and has ended.
+  void note_accepted(outgoing_lane& l, std::size_t cost, std::size_t bytes) noexcept {
+    l.used_window += cost;
+    if (!core::is_own(l.number)) used_window_ += cost;
+    ++l.sent;
+    ++l.undelivered_messages;
+    l.undelivered_bytes += bytes;
+    ++core_.counters.messages_sent;
+    core_.counters.bytes_sent += bytes;
+  }
   /// Returns true if only the operation's end is left to do. Otherwise it ends later,
   /// as `how` or better.
   bool give_up(pending_send& p, ending how);

@@ -68,6 +68,15 @@ bool shared_connection::has_only_to_flush() noexcept {
          !receiver_.owes_answer();
 }
 
+// The peer is told even in the midst of a step: the task may go on for long before it
+// waits.
+bool shared_connection::try_send(operation& op) {
+  if (stopped_ || ended_ || leaving_ || peer_left_) return false;
+  if (!sender_.try_send(op)) return false;
+  sender_.flush();
+  return true;
+}
+
 // A caller that starts several operations at once, as a collective does, must not read
 // a slice for each: reading goes on with the next look.
 void shared_connection::pump() noexcept {

@@ -21,6 +21,7 @@ class shared_connection final : public connection, private shm::slot_listener {
   void open() noexcept override;
   [[nodiscard]] class sender& sending() noexcept override { return sender_; }
   [[nodiscard]] class receiver& receiving() noexcept override { return receiver_; }
+  [[nodiscard]] bool try_send(operation& op) override;
   void pump() noexcept override;
   void cancel_given_up() noexcept override;
   // Announcements are written to the shared memory at once; their notice follows.

@@ -116,6 +116,7 @@ void reactor::end_turn() noexcept {
 bool reactor::take_turn() noexcept {
   turn_scope here(*this);
   cancel_sleep();
+  at_once_ = 0;
   recently_ = now();
   meter_.begin(recently_);
   bool did = take_work();
@@ -167,6 +168,7 @@ void reactor::note_step(work_kind whose) noexcept {
 // kernel.
 bool reactor::take_brief_turn() noexcept {
   turn_scope here(*this);
+  at_once_ = 0;
   bool did = poll_pollers();
   // What the pollers have made ready runs at once.
   did |= take_work();

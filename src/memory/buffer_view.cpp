@@ -6,7 +6,7 @@
 
 namespace manyworlds::inline v0::detail {
 
-void check_view(const void* data, std::size_t count, dtype type) {
+void refuse_view(const void* data, std::size_t count, dtype type) {
   if (static_cast<std::size_t>(type) >= dtype_count) {
     throw std::invalid_argument(
         "buffer view: " + std::to_string(static_cast<unsigned>(type)) +

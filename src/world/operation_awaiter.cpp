@@ -36,6 +36,13 @@ std::string operation_awaiter::invalid_text() const {
   return fmt::format("rank {} in a world of {} members", peer, core_->options().size);
 }
 
+bool operation_awaiter::await_ready() noexcept {
+  if (!is_message(kind) || token_.stop_requested()) return false;
+  if (is_invalid() || !core_->try_at_once(*this)) return false;
+  outcome_ = outcome::done;
+  return true;
+}
+
 bool operation_awaiter::await_start(continuation& k) noexcept {
   MW_ASSERT(!waiter_ && outcome_ == outcome::pending, "an operation is awaited once");
   waiter_ = &k;
@@ -47,7 +54,13 @@ bool operation_awaiter::await_start(continuation& k) noexcept {
     is_remote_ = false;
   }
   begin();
-  return outcome_ == outcome::pending;
+  if (outcome_ == outcome::pending) return true;
+  reactor& user = core_->runtime().user();
+  if (user.may_go_on_at_once() || &k.home() != &user) [[likely]]
+    return false;
+  // A loop of operations that need no wait lets the others have their turn (law 9).
+  user.schedule_next_turn(k);
+  return true;
 }
 
 void operation_awaiter::begin() noexcept {

@@ -288,6 +288,16 @@ void world_core::start(operation_awaiter& op) noexcept {
   backend_->start(op);
 }
 
+bool world_core::try_at_once(operation_awaiter& op) noexcept {
+  reactor& user = runtime_->user();
+  if (!user.is_current() || state() != world_state::up || op.device) return false;
+  if (!user.may_go_on_at_once() || runtime_->is_forked_child()) return false;
+  MW_ASSERT(backend_, "a world that is up has its backend");
+  if (!backend_->try_at_once(op)) return false;
+  user.count_at_once();
+  return true;
+}
+
 void world_core::remove_pending(operation_awaiter& op, enum cause ended_by) noexcept {
   pending_.remove(op, options_.name, epoch(), ended_by, runtime_->user().recently());
 }

@@ -116,6 +116,9 @@ class world_core final : public std::enable_shared_from_this<world_core>,
 
   // --- the user reactor
   void start(operation_awaiter& op) noexcept;
+  /// Does a message that needs no wait. Returns false if it does, or must not be done
+  /// here and now; then nothing has happened. Thread: any.
+  [[nodiscard]] bool try_at_once(operation_awaiter& op) noexcept;
   /// See backend::withdraw.
   bool withdraw(operation_awaiter& op) noexcept;
   /// See world::discard. Precondition: the arguments were checked. Thread: any.

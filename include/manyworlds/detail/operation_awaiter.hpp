@@ -39,7 +39,8 @@ class operation_awaiter : public operation {
   }
   ~operation_awaiter() = default;
 
-  bool await_ready() const noexcept { return false; }
+  /// Tries to do at once what needs no wait: it then leaves no trace but counters.
+  bool await_ready() noexcept;
   bool await_start(continuation& k) noexcept;
   bool await_cancel() noexcept;
   bool await_must_resume() const noexcept { return outcome_ != outcome::cancelled; }

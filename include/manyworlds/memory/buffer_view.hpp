@@ -42,8 +42,19 @@ concept lasting_writable_elements = lasting_elements<R> &&
 template <class R>
 concept dying_elements = element_range<R> && !std::ranges::borrowed_range<R>;
 
-/// Throws std::invalid_argument unless `data` can be `count` elements of `type`.
-void check_view(const void* data, std::size_t count, dtype type);
+/// Throws std::invalid_argument, which says what is wrong with such a view. Returns if
+/// nothing is.
+void refuse_view(const void* data, std::size_t count, dtype type);
+
+/// Throws std::invalid_argument unless `data` can be `count` elements of `type`. It is
+/// inline, and no division, for all views that are not absurdly large: 5 ns a message.
+inline void check_view(const void* data, std::size_t count, dtype type) {
+  constexpr std::size_t surely_in_memory = std::size_t{1} << 56;
+  const bool is_plain = static_cast<std::size_t>(type) < dtype_count &&
+                        count < surely_in_memory && (data != nullptr || count == 0);
+  if (!is_plain) [[unlikely]]
+    refuse_view(data, count, type);
+}
 
 /// Throws std::out_of_range unless [offset, offset + count) lies within `size`.
 void check_slice(std::size_t offset, std::size_t count, std::size_t size);
