@@ -58,7 +58,8 @@ bool cell_receiver::pass_on(shm::cell_content& c) {
   if (h.bytes > limits_.eager_bytes || h.head_bytes > limits_.eager_bytes) return false;
   const std::size_t size = h.head_bytes + static_cast<std::size_t>(h.bytes);
   inbound_lane* const l = core_.matcher->awaited_lane(peer_, h.on);
-  if (!l || size > limits_.eager_bytes || h.bytes % size_of(h.type) != 0) return false;
+  if (!l || size > limits_.eager_bytes || (h.bytes & (size_of(h.type) - 1)) != 0)
+    return false;
   operation& op = *l->waiting.front();
   const bool is_plain = op.kind == operation_kind::receive && !op.on_device &&
                         op.head_bytes == 0 && op.target.size() == 1 &&
@@ -85,7 +86,7 @@ bool cell_receiver::pass_on(shm::cell_content& c) {
   op.info.user = user_word(h.word);
   op.info.type = h.type;
   op.info.bytes = static_cast<std::size_t>(h.bytes);
-  op.info.count = op.info.bytes / size_of(h.type);
+  op.info.count = count_of(op.info.bytes, h.type);
   op.info.head_bytes = h.head_bytes;
   op.info.has_payload = h.bytes > 0 || h.head_bytes == 0;
   op.info.on_device = false;

@@ -97,14 +97,14 @@ struct inbound_message {
     known.on = lane(lane_number);
     known.user = user_word(user);
     known.bytes = payload_bytes;
-    known.count = payload_bytes / size_of(type);
+    known.count = count_of(payload_bytes, type);
     known.type = type;
     known.head_bytes = head_bytes;
     known.has_payload = has_payload;
     if (on_device) [[unlikely]] {
       known.bytes = prefix.bytes;
       known.type = prefix.type;
-      known.count = known.bytes / size_of(known.type);
+      known.count = count_of(known.bytes, known.type);
       known.on_device = true;
     }
     return known;

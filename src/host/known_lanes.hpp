@@ -15,7 +15,9 @@ namespace manyworlds::inline v0::detail::host {
 /// per request must not grow it without end.
 class known_lanes {
  public:
-  explicit known_lanes(std::size_t limit) noexcept : limit_(limit) {}
+  explicit known_lanes(std::size_t limit = 0) noexcept : limit_(limit) {}
+  /// Sets the limit. Precondition: it is empty.
+  void limit_to(std::size_t limit) noexcept { limit_ = limit; }
 
   [[nodiscard]] bool contains(std::uint64_t lane) const {
     return lanes_.count(lane) != 0;

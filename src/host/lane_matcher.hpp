@@ -164,8 +164,6 @@ class lane_matcher {
 
  private:
   struct peer_lanes {
-    explicit peer_lanes(std::size_t known_limit)
-        : known(known_limit), discarded(known_limit) {}
     lane_table<inbound_lane> lanes;
     known_lanes known;
     lane_set discarded;
@@ -195,6 +193,7 @@ class lane_matcher {
   /// Matches an operation: it ends at once, takes an offered message, or waits in its
   /// queue.
   void find_message(operation& op);
+  void post_on(operation& op);
   void match(rank_t source, inbound_lane& l);
   bool give(operation& op, inbound_message& m);
   bool pass_over(operation& op, inbound_message& m);
@@ -206,7 +205,7 @@ class lane_matcher {
   void unlink(inbound_message& m) noexcept;
 
   match_listener& listener_;
-  std::deque<peer_lanes> peers_;
+  std::vector<peer_lanes> peers_;
   std::unordered_map<std::uint64_t, operation_queue> waiting_for_any_;
   operation_queue waiting_for_any_fresh_;
   std::size_t next_peer_ = 0;

@@ -13,7 +13,9 @@ namespace manyworlds::inline v0::detail::host {
 /// A set with a limit, from which lanes may be removed again.
 class lane_set {
  public:
-  explicit lane_set(std::size_t limit) noexcept : limit_(limit) {}
+  explicit lane_set(std::size_t limit = 0) noexcept : limit_(limit) {}
+  /// Sets the limit. Precondition: it is empty.
+  void limit_to(std::size_t limit) noexcept { limit_ = limit; }
 
   [[nodiscard]] bool contains(std::uint64_t lane) const {
     return lanes_.count(lane) != 0;

@@ -1,5 +1,7 @@
 #include "observe/reporter.hpp"
 
+#include <tuple>
+
 #include "link/local_peer.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "world/runtime_core.hpp"
@@ -162,9 +164,13 @@ reporter::service_part reporter::collect_service() const {
 
 std::vector<operation_report> reporter::recent_operations() const {
   std::vector<ended_operation> ended;
+  std::vector<std::pair<world_name, std::uint64_t>> worlds;
   {
     const std::lock_guard lock(core_.history().mutex());
     ended = core_.history().recent();
+    for (const ended_operation& r : ended) {
+      worlds.push_back(core_.history().name_of_world(r.world));
+    }
   }
   const time_point now = core_.user().now();
   std::vector<operation_report> reports;
@@ -178,8 +184,7 @@ std::vector<operation_report> reporter::recent_operations() const {
     o.age = r.ended - r.started;
     o.file = r.file;
     o.line = r.line;
-    o.world = r.world;
-    o.epoch = r.epoch;
+    std::tie(o.world, o.epoch) = worlds[reports.size()];
     o.failed_with = r.failed_with;
     o.ended_ago = now - r.ended;
     reports.push_back(std::move(o));

@@ -86,38 +86,41 @@ void operation_awaiter::begin() noexcept {
   }
 }
 
-void operation_awaiter::has_ended(operation& op, operation_end how) noexcept {
-  auto& self = static_cast<operation_awaiter&>(op);
-  MW_ASSERT(self.outcome_ == outcome::pending, "an operation has one outcome (law 1)");
+void end_awaited(operation& op, operation_end how) noexcept {
+  static_cast<operation_awaiter&>(op).note_end(how);
+}
+
+void operation_awaiter::note_end(operation_end how) noexcept {
+  MW_ASSERT(outcome_ == outcome::pending, "an operation has one outcome (law 1)");
   // After an abort a stream reaches its end with garbage: on a device success counts
   // only while the world is not broken.
-  if (how == operation_end::done && op.device &&
-      self.core_->state() == world_state::broken) [[unlikely]] {
+  if (how == operation_end::done && device && core_->state() == world_state::broken)
+      [[unlikely]] {
     how = operation_end::failed;
   }
   // The world is broken and its backend is not told yet: that a peer has left meanwhile
   // is not the first cause (law 3).
-  if (how == operation_end::failed && op.failed_with == cause::closed &&
-      self.core_->state() == world_state::broken) [[unlikely]] {
-    op.failed_with = cause::none;
+  if (how == operation_end::failed && failed_with == cause::closed &&
+      core_->state() == world_state::broken) [[unlikely]] {
+    failed_with = cause::none;
   }
   enum cause ended_by = cause::none;
   if (how == operation_end::withdrawn) {
-    ended_by = self.given_up_ == reason::late ? cause::timed_out : cause::cancelled;
+    ended_by = given_up_ == reason::late ? cause::timed_out : cause::cancelled;
   } else if (how == operation_end::failed) {
-    ended_by = self.failed_with;
-    if (ended_by == cause::none) ended_by = self.core_->first_failure().cause;
+    ended_by = failed_with;
+    if (ended_by == cause::none) ended_by = core_->first_failure().cause;
   }
-  self.core_->remove_pending(self, ended_by);
+  core_->remove_pending(*this, ended_by);
   if (how == operation_end::done) {
-    self.finish(outcome::done);
+    finish(outcome::done);
   } else if (how == operation_end::failed) {
-    self.finish(outcome::failed);
-  } else if (self.given_up_ == reason::task_cancelled) {
-    self.finish(outcome::cancelled);
+    finish(outcome::failed);
+  } else if (given_up_ == reason::task_cancelled) {
+    finish(outcome::cancelled);
   } else {
-    self.failed_with = ended_by;
-    self.finish(outcome::failed);
+    failed_with = ended_by;
+    finish(outcome::failed);
   }
 }
 
@@ -230,7 +233,11 @@ void operation_awaiter::resume_if_quiet() noexcept {
   MW_ASSERT(waiter_, "an operation that ends has a waiter");
   // Not while work is queued, which refers to this object: the last of it resumes the
   // waiter.
-  if (shut_gate()) waiter_->resume();
+  if (!shut_gate()) return;
+  reactor& user = core_->runtime().user();
+  // The reactor itself is named, since a call through `executor` costs 2 ns.
+  if (&waiter_->home() == &user && user.is_current()) return user.schedule(*waiter_);
+  waiter_->resume();
 }
 
 void operation_awaiter::on_stop::operator()() const noexcept {

@@ -28,8 +28,8 @@ class pending_operations {
   }
 
   /// Takes an operation off the list, if it is there, and notes its end in the history.
-  void remove(operation_awaiter& op, const world_name& world, std::uint64_t epoch,
-              enum cause ended_by, time_point now) noexcept {
+  void remove(operation_awaiter& op, std::uint64_t world, enum cause ended_by,
+              time_point now) noexcept {
     if (!std::exchange(op.is_pending, false)) return;
     const biased_mutex::owner_lock lock(history_.mutex());
     MW_ASSERT(
@@ -41,7 +41,6 @@ class pending_operations {
     if (op.next_pending) op.next_pending->previous_pending = op.previous_pending;
     ended_operation& ended = history_.next();
     ended.world = world;
-    ended.epoch = epoch;
     ended.kind = op.kind;
     ended.peer = op.peer;
     ended.lane = op.on.number();

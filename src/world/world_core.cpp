@@ -213,6 +213,7 @@ void world_core::go_up() noexcept {
   MW_ASSERT(!backend_ && epoch() != 0, "a world goes up once, after it was formed");
   try {
     backend_ = make_backend();
+    runtime_->history().name_world(instance_, options_.name, epoch());
   } catch (const std::exception& e) {
     break_with(
         describe_failure(cause::out_of_resources, options_.rank, operation_kind::form,
@@ -299,7 +300,7 @@ bool world_core::try_at_once(operation_awaiter& op) noexcept {
 }
 
 void world_core::remove_pending(operation_awaiter& op, enum cause ended_by) noexcept {
-  pending_.remove(op, options_.name, epoch(), ended_by, runtime_->user().recently());
+  pending_.remove(op, instance_, ended_by, runtime_->user().recently());
 }
 
 void world_core::break_for_the_end_of(const operation& op) noexcept {

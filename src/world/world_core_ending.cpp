@@ -65,6 +65,7 @@ void world_core::quiet() noexcept {
   MW_ASSERT(runtime_->user().is_current(), "a backend gets quiet on the reactor");
   end_pending();
   backend_ = nullptr;
+  runtime_->history().note_over(instance_);
   on_service(unregister_step_);
 }
 
@@ -161,6 +162,7 @@ void world_core::left() noexcept {
   if (state() == world_state::broken) return;
   end_pending();
   backend_ = nullptr;
+  runtime_->history().note_over(instance_);
   if (closed_now) {
     runtime_->log(log_level::info,
                   fmt::format("{}@{} is closed: left", options_.name.view(), epoch()));

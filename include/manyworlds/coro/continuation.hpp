@@ -32,13 +32,15 @@ class continuation : public detail::work {
   using take_function = std::coroutine_handle<> (*)(continuation&) noexcept;
 
   explicit continuation(take_function f, executor* home = nullptr) noexcept
-      : detail::work(
+      : continuation(
             [](detail::work& w) noexcept {
               static_cast<continuation&>(w).take().resume();
             },
-            detail::work_kind::tasks),
-        take_(f),
-        home_(home) {}
+            f, home) {}
+  /// Takes also what an executor runs: `take`, then resuming what that gives. A waiter
+  /// that knows itself needs no call for the first.
+  continuation(function run, take_function f, executor* home) noexcept
+      : detail::work(run, detail::work_kind::tasks), take_(f), home_(home) {}
   ~continuation() = default;
 
   /// Sets the executor that `resume` uses.

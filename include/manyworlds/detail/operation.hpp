@@ -62,13 +62,21 @@ enum class operation_end : std::uint8_t {
   withdrawn,  ///< given up before it took effect
 };
 
+class operation;
+/// Ends an operation that a user awaits: it is an `operation_awaiter`.
+void end_awaited(operation& op, operation_end how) noexcept;
+
 /// The description and the state of one operation. It lives in the awaiter, in a
 /// coroutine's frame; nothing is allocated for it. Thread: the world's reactor.
 class operation {
  public:
   using ended_function = void (*)(operation&, operation_end) noexcept;
 
-  operation(operation_kind k, ended_function ended) noexcept : kind(k), ended_(ended) {}
+  /// Makes an operation of the library itself, or of a test, which ends by calling
+  /// `ended`.
+  operation(operation_kind k, ended_function ended) noexcept : kind(k), ended_(ended) {
+    MW_ASSERT(ended, "an operation tells its owner that it has ended");
+  }
   operation(const operation&) = delete;
   operation& operator=(const operation&) = delete;
 
@@ -123,6 +131,8 @@ class operation {
               "an operation ends once (law 1); only the library's own are used again");
     MW_ASSERT(how != operation_end::done || failed_with == cause::none || is_own,
               "an operation that took effect has no cause of failure");
+    if (!ended_) [[likely]]
+      return end_awaited(*this, how);
     ended_(*this, how);
   }
   void fail(enum cause why, std::string detail) noexcept {
@@ -143,6 +153,10 @@ class operation {
     std::uint64_t number = 0;
     std::size_t stage = 0;  ///< an enumeration of the backend
   } backend;
+
+ protected:
+  /// Makes an operation that a user awaits. Its end is a direct call: most are these.
+  explicit operation(operation_kind k) noexcept : kind(k), ended_(nullptr) {}
 
  private:
   ended_function ended_;

@@ -22,9 +22,7 @@ namespace manyworlds::inline v0::detail {
 class operation_awaiter : public operation {
  public:
   explicit operation_awaiter(operation_request&& request) noexcept
-      : operation(request.kind, &has_ended),
-        core_(request.core),
-        token_(std::move(request.stop)) {
+      : operation(request.kind), core_(request.core), token_(std::move(request.stop)) {
     peer = request.peer;
     on = request.on;
     user = request.user;
@@ -38,6 +36,9 @@ class operation_awaiter : public operation {
     where = request.where;
   }
   ~operation_awaiter() = default;
+
+  /// Says to a task that it need not ask `await_must_resume` unless it was cancelled.
+  using cancelled_only_if_asked = void;
 
   /// Tries to do at once what needs no wait: it then leaves no trace but counters.
   bool await_ready() noexcept;
@@ -95,7 +96,8 @@ class operation_awaiter : public operation {
   };
   static constexpr int shut = -1;
 
-  static void has_ended(operation& op, operation_end how) noexcept;
+  friend void end_awaited(operation& op, operation_end how) noexcept;
+  void note_end(operation_end how) noexcept;
   void begin() noexcept;
   bool give_up(reason why) noexcept;
   void finish(outcome how) noexcept;

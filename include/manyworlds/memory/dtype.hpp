@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -104,6 +105,15 @@ inline constexpr std::array<dtype_row, dtype_count> dtype_table{{
     {"float8_e5m2", 1},
 }};
 
+static_assert(
+    [] {
+      for (const dtype_row& row : dtype_table) {
+        if (!std::has_single_bit(row.size)) return false;
+      }
+      return true;
+    }(),
+    "element sizes are powers of two, so that counting needs no division");
+
 template <class T>
 concept number_element =
     std::integral<T> && !std::same_as<T, bool> && !std::same_as<T, wchar_t> &&
@@ -131,6 +141,11 @@ constexpr std::string_view name_of(dtype type) noexcept {
 }
 
 namespace detail {
+
+/// Returns how many elements have that many bytes.
+[[nodiscard]] constexpr std::size_t count_of(std::size_t bytes, dtype type) noexcept {
+  return bytes >> std::countr_zero(size_of(type));
+}
 
 constexpr std::optional<dtype> dtype_from_wire(std::uint8_t value) noexcept {
   if (value >= dtype_count) return std::nullopt;
