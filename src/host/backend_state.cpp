@@ -61,6 +61,10 @@ void host_backend::state::start(operation& op) {
       if (!c || c->has_left()) {
         return op.fail(cause::closed, host::has_left_text(op.peer));
       }
+      if (c->try_send(op)) {
+        op.bytes_moved = host::whole_bytes(op);
+        return op.end(operation_end::done);
+      }
       c->sending().start(op);
       return c->pump();
     }

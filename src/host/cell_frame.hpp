@@ -17,6 +17,10 @@ namespace manyworlds::inline v0::detail::host {
 inline constexpr std::size_t inline_bytes = 16;
 inline constexpr std::size_t cell_content_limit = shm::chunk_size;
 inline constexpr std::size_t cell_slice_limit = 4 * shm::chunk_size;
+/// A message of up to this size goes unasked if a run of chunks is free for it: two
+/// copies through the caches beat one by process_vm_readv with its answer. Near CPUs, one
+/// way: 16 KiB 3.6 to 0.6 us, 64 KiB 6.8 to 2.3 us.
+inline constexpr std::size_t cell_eager_limit = 8 * shm::chunk_size;
 
 static_assert(sizeof(shm::cell_content{}.body) == frame_size + inline_bytes);
 

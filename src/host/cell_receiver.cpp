@@ -22,7 +22,7 @@ cell_receiver::cell_receiver(core& shared, rank_t peer, sender& answers,
                              frame_handler& others, shm::shared_link& link, unsigned slot)
     : receiver(
           shared, peer, answers, others,
-          {std::min(shared.options.eager_limit, cell_content_limit), cell_slice_limit}),
+          {std::min(shared.options.eager_limit, cell_eager_limit), cell_slice_limit}),
       link_(link),
       slot_(slot),
       ring_(link.incoming(slot)) {}
@@ -37,7 +37,11 @@ const char* cell_receiver::take(bool& any) {
     shm::cell_content c = ring_.front();
     if (ring_.pop()) link_.notify(slot_);
     if (pass_on(c)) {
-      if (goes_straight_on) core_.home.run_straight_on();
+      if (goes_straight_on) {
+        // The task may go on for long: a writer that is seen to wait is told before.
+        if (has_freed_ && link_.chunks_in().seems_awaited()) tell_of_freed();
+        core_.home.run_straight_on();
+      }
     } else {
       wrong = handle_cell(c);
     }
@@ -46,10 +50,13 @@ const char* cell_receiver::take(bool& any) {
   }
   // This is done also for a world that is over: other worlds of its link use the same
   // chunks.
-  if (std::exchange(has_freed_, false) && link_.chunks_in().writer_waits()) {
-    link_.notify(slot_);
-  }
+  if (has_freed_) tell_of_freed();
   return wrong;
+}
+
+void cell_receiver::tell_of_freed() noexcept {
+  has_freed_ = false;
+  if (link_.chunks_in().writer_waits()) link_.notify(slot_);
 }
 
 bool cell_receiver::pass_on(shm::cell_content& c) {
@@ -67,9 +74,10 @@ bool cell_receiver::pass_on(shm::cell_content& c) {
   const std::size_t cost = message_cost + size;
   if (!is_plain || !is_within_windows(*l, cost)) return false;
   const std::optional<unsigned> chunk = chunk_of(c);
-  if (chunk ? size <= inline_bytes || !link_.chunks_in().valid(*chunk)
-            : size > inline_bytes)
-    return false;
+  const bool is_there =
+      chunk ? size > inline_bytes && link_.chunks_in().valid(*chunk, shm::chunks_of(size))
+            : size <= inline_bytes;
+  if (!is_there) return false;
 
   l->waiting.remove(op);
   if (size > 0) {

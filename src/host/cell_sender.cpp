@@ -37,6 +37,7 @@ cell_sender::cell_sender(core& shared, shm::shared_link& link, unsigned slot)
     : sender(shared),
       link_(link),
       slot_(slot),
+      largest_unasked_(std::min(shared.options.eager_limit, cell_eager_limit)),
       ring_(link.outgoing(slot)),
       pools_(link) {}
 
@@ -149,6 +150,19 @@ shm::allocated_chunk cell_sender::take_run(std::size_t bytes) noexcept {
   return {outcome::allocated, *std::exchange(reserved_, std::nullopt), 1};
 }
 
+std::optional<unsigned> cell_sender::exact_run(std::size_t bytes) noexcept {
+  using outcome = shm::allocated_chunk::outcome;
+  const auto count = static_cast<unsigned>(shm::chunks_of(bytes));
+  for (;;) {
+    const shm::allocated_chunk got = link_.chunks_out().allocate(count);
+    if (got.result == outcome::allocated) {
+      link_.owners_out().note_allocated(got.index, slot_);
+      return got.index;
+    }
+    if (got.result == outcome::corrupt || !link_.add_chunks()) return std::nullopt;
+  }
+}
+
 void cell_sender::control(const frame& f) {
   if (is_shut_) return;
   if (overflow_.empty() && !violation_ && ring_.reserve(1) == shm::room::enough) {
@@ -167,22 +181,40 @@ bool cell_sender::try_send(const operation& op) {
   const std::size_t payload = op.source.total_bytes();
   const std::size_t bytes = op.head_bytes + payload;
   const std::size_t cost = message_cost + bytes;
-  if (op.delivered || op.on_device || op.source.size() > 1 || bytes > eager_limit() ||
-      !overflow_.empty()) {
+  if (op.delivered || op.on_device || bytes > largest_unasked_ || !overflow_.empty()) {
     return false;
   }
   outgoing_lane* const l = open_lane(op.on.number(), cost);
   if (!l || violation_ || is_shut_ || ring_.reserve(1) != shm::room::enough) return false;
-  if (bytes > inline_bytes && !has_chunk()) return false;
+  std::optional<unsigned> run;
+  if (bytes > shm::chunk_size) {
+    run = exact_run(bytes);
+    if (!run) return false;
+  } else if (bytes > inline_bytes && !has_chunk()) {
+    return false;
+  }
 
   shm::cell_content c;
   const bool is_empty_payload = op.gives_payload && payload == 0;
   put_eager_header(
       c, {op.source.type(), op.head_bytes, is_empty_payload ? eager_empty_payload : 0,
           l->number, next_id(), op.user.value(), payload});
-  std::byte* into = bytes <= inline_bytes ? inline_content(c) : take_chunk(c);
+  std::byte* into = inline_content(c);
+  if (run) {
+    set_chunk(c, *run);
+    into = link_.chunk_out(*run);
+    core_.home.note_long_step();
+  } else if (bytes > inline_bytes) {
+    into = take_chunk(c);
+  }
   if (op.head_bytes > 0) std::memcpy(into, op.head, op.head_bytes);
-  if (payload > 0) std::memcpy(into + op.head_bytes, op.source[0].data(), payload);
+  into += op.head_bytes;
+  if (op.source.size() == 1) {
+    if (payload > 0) std::memcpy(into, op.source[0].data(), payload);
+  } else {
+    const_view_cursor cursor(op.source);
+    copy_out(cursor, payload, into);
+  }
   publish(c);
   note_accepted(*l, cost, bytes);
   return true;
@@ -191,10 +223,17 @@ bool cell_sender::try_send(const operation& op) {
 void cell_sender::put_eager(shm::cell_content& c, const operation& op, pending_send* p) {
   const std::size_t payload = op.source.total_bytes();
   const bool fits = op.head_bytes + payload <= inline_bytes;
-  MW_ASSERT(op.head_bytes + payload <= cell_content_limit,
-            "what is sent unasked fits into a chunk");
+  MW_ASSERT(run_ || op.head_bytes + payload <= cell_content_limit,
+            "what is sent unasked fits into the chunks that were found for it");
   MW_ASSERT(op.head_bytes == 0 || op.head, "a head that has bytes lies somewhere");
-  std::byte* into = fits ? inline_content(c) : take_chunk(c);
+  std::byte* into = inline_content(c);
+  if (const auto run = std::exchange(run_, std::nullopt)) {
+    set_chunk(c, *run);
+    into = link_.chunk_out(*run);
+    core_.home.note_long_step();
+  } else if (!fits) {
+    into = take_chunk(c);
+  }
   if (op.head_bytes > 0) std::memcpy(into, op.head, op.head_bytes);
   into += op.head_bytes;
   const_view_cursor cursor;

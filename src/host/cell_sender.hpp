@@ -19,7 +19,7 @@ class cell_sender final : public sender {
  public:
   cell_sender(core& shared, shm::shared_link& link, unsigned slot);
 
-  /// Sends a message in one place, or a head alone, if it can be accepted at once: all
+  /// Sends a message if it can be accepted at once: all
   /// that a small message is, from its windows to its line. Returns false, with nothing
   /// done, if it must be started as any other.
   [[nodiscard]] bool try_send(const operation& op);
@@ -74,6 +74,11 @@ class cell_sender final : public sender {
   }
   [[nodiscard]] bool is_full() noexcept override;
   [[nodiscard]] bool has_offer_room(bool asked) noexcept override;
+  [[nodiscard]] bool finds_room_unasked(const operation& op) noexcept override {
+    const std::size_t bytes = whole_bytes(op);
+    if (bytes <= largest_unasked_) run_ = exact_run(bytes);
+    return run_.has_value();
+  }
   void put(const frame& f, const operation& op, pending_send* p) override;
   [[nodiscard]] bool is_in_use(const pending_send&) const noexcept override {
     return false;
@@ -84,6 +89,8 @@ class cell_sender final : public sender {
 
   [[nodiscard]] bool has_chunk() noexcept;
   [[nodiscard]] std::byte* take_chunk(shm::cell_content& c) noexcept;
+  /// Returns the first of adjacent chunks for all of `bytes`, if there are so many.
+  [[nodiscard]] std::optional<unsigned> exact_run(std::size_t bytes) noexcept;
   /// Returns adjacent chunks for `bytes`, or for fewer. Precondition: a chunk is
   /// reserved.
   [[nodiscard]] shm::allocated_chunk take_run(std::size_t bytes) noexcept;
@@ -94,10 +101,13 @@ class cell_sender final : public sender {
 
   shm::shared_link& link_;
   const unsigned slot_;
+  const std::size_t largest_unasked_;
   shm::ring_writer ring_;
   pool_offers pools_;
   /// A reserved chunk, so that a send that has found room has one.
   std::optional<unsigned> reserved_;
+  /// The chunks found for the message that is put next.
+  std::optional<unsigned> run_;
   /// Control frames that found no room. What they answer bounds their number.
   std::deque<frame> overflow_;
   std::vector<pending_send*> taken_;

@@ -91,7 +91,7 @@ pending_send& sender::expect_end(const frame& f, operation& op) {
 }
 
 void sender::announce(outgoing_lane& l, operation& op) {
-  const bool eager = is_eager(op);
+  const bool eager = is_eager(op) || (may_be_kept(op) && finds_room_unasked(op));
   const std::size_t whole = whole_bytes(op);
   frame f = announcement(l, op, eager);
   if (eager) {

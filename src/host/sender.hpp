@@ -139,6 +139,11 @@ class sender {
   /// Returns whether a payload can be offered. With `asked`, the reserve for messages
   /// that a receive waits for is used too.
   [[nodiscard]] virtual bool has_offer_room(bool asked) noexcept = 0;
+  /// Returns whether a message that would be offered, and may be kept, finds room to go
+  /// unasked all the same: `put` follows and uses it.
+  [[nodiscard]] virtual bool finds_room_unasked(const operation&) noexcept {
+    return false;
+  }
   /// Announces `op` with its head, and with its payload if it is eager. `p` is set if
   /// its end depends on the peer.
   virtual void put(const frame& f, const operation& op, pending_send* p) = 0;

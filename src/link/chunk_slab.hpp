@@ -2,11 +2,13 @@
 // pulled.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "link/shared_word.hpp"
 #include "link/wait_flag.hpp"
@@ -66,6 +68,14 @@ class basic_chunk_writer {
 
   void allow(unsigned usable) noexcept { usable_ = first(usable); }
 
+  /// Returns how many of the first chunks were in use at any time since the last call, or
+  /// are now.
+  [[nodiscard]] unsigned used_lately() noexcept {
+    take_back();
+    const auto now = static_cast<unsigned>(64 - std::countl_zero(used_));
+    return std::max(std::exchange(highest_, now), now);
+  }
+
   /// Allocates a run of `count` free chunks, or says `none_free`. The caller may fill
   /// them until it names the first in a published cell.
   [[nodiscard]] allocated_chunk allocate(unsigned count = 1) noexcept {
@@ -79,6 +89,7 @@ class basic_chunk_writer {
     MW_ASSERT((used_ & first(count) << index) == 0, "a run is made of unused chunks");
     MW_ASSERT((usable_ >> index & first(count)) == first(count), "a run has memory");
     used_ |= first(count) << index;
+    highest_ = std::max(highest_, index + count);
     runs_ |= std::uint64_t{1} << index;
     counts_[index] = static_cast<std::uint8_t>(count);
     set(index, counts_[index]);
@@ -146,6 +157,7 @@ class basic_chunk_writer {
   /// The first chunk and the length of each run. The shared states are not trusted.
   std::uint64_t runs_ = 0;
   std::array<std::uint8_t, States::chunks> counts_{};
+  unsigned highest_ = 0;
   bool corrupt_ = false;
 };
 
@@ -170,6 +182,11 @@ class basic_chunk_reader {
     shared_->states[index].store(0, std::memory_order_release);
   }
 
+  /// Returns whether the writer was seen to wait. Without a fence it may be overlooked:
+  /// `writer_waits` decides.
+  [[nodiscard]] bool seems_awaited() const noexcept {
+    return shared_->starved.is_raised();
+  }
   /// Returns whether the writer waits for a chunk and must be notified. Call it once
   /// for all that were freed: the fence waits until their line is ours (1 KiB four at a
   /// time: 2.7 to 2.9 GB/s).

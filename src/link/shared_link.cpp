@@ -16,6 +16,8 @@ constexpr duration without_wake_ups = std::chrono::milliseconds(1);
 /// Chunks that are reserved at once: a system call for each would cost more than the
 /// memory.
 constexpr unsigned chunks_at_once = 8;
+/// How long memory is kept for chunks that are not needed.
+constexpr duration until_trimmed = std::chrono::milliseconds(500);
 /// The pause after a refusal, since room is looked for far more often.
 constexpr duration until_next_try = std::chrono::milliseconds(10);
 }  // namespace
@@ -70,6 +72,7 @@ void shared_link::detach(unsigned slot) noexcept {
   // What is still in its ring belongs to a world that is over.
   if (wake_ups_in_.polled().contains(slot)) wake_ups_in_.park(slot, [] { return false; });
   if (--attached_ > 0) return;
+  user_.timers().disarm(trim_);
   user_.remove(*this);
   if (awaits_wake_up_) user_.io().cancel(wake_request_);
 }
@@ -128,7 +131,22 @@ bool shared_link::add_chunks() noexcept {
   }
   chunks_with_memory_ = wanted;
   chunks_out_.allow(wanted);
+  if (!trim_.is_armed()) user_.timers().arm(trim_, user_.now() + until_trimmed);
   return true;
+}
+
+// The memory of chunks that were not needed lately goes back to the machine, so that a
+// link that has rested holds as little as a fresh one.
+void shared_link::trim() noexcept {
+  MW_ASSERT(user_.is_current(), "a timer expires in its reactor's turn");
+  const unsigned kept = std::max(chunks_out_.used_lately(), first_chunks);
+  if (kept < chunks_with_memory_) {
+    chunks_out_.allow(kept);
+    const std::size_t begin = offset::chunk(side_, kept);
+    segment_->give_back(begin, offset::chunk(side_, chunks_with_memory_) - begin);
+    chunks_with_memory_ = kept;
+  }
+  if (kept > first_chunks) user_.timers().arm(trim_, user_.now() + until_trimmed);
 }
 
 bool shared_link::reclaim_chunks() noexcept {

@@ -194,6 +194,8 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   /// Slots that were not looked at, since the turn was used up; they come first in the
   /// next.
   slot_set postponed_;
+  void trim() noexcept;
+  member_timer<&shared_link::trim> trim_{*this};
   unsigned chunks_with_memory_ = first_chunks;
   int chunk_refusal_ = 0;
   bool told_of_refusal_ = false;

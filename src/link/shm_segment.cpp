@@ -145,4 +145,11 @@ int shm_segment::reserve(std::size_t offset, std::size_t bytes) const noexcept {
   return reserve_file(descriptor_.get(), offset, bytes);
 }
 
+void shm_segment::give_back(std::size_t offset, std::size_t bytes) const noexcept {
+  MW_ASSERT(offset % page_bytes == 0 && bytes % page_bytes == 0, "whole pages go back");
+  static_cast<void>(::fallocate(descriptor_.get(),
+                                FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                static_cast<off_t>(offset), static_cast<off_t>(bytes)));
+}
+
 }  // namespace manyworlds::inline v0::detail::shm

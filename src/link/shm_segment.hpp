@@ -46,6 +46,9 @@ class shm_segment {
 
   /// Reserves the pages of this range. Returns 0 or the errno (ENOMEM, ENOSPC ...).
   [[nodiscard]] int reserve(std::size_t offset, std::size_t bytes) const noexcept;
+  /// Gives the memory of this range back; its content is lost. Where the kernel refuses,
+  /// it stays.
+  void give_back(std::size_t offset, std::size_t bytes) const noexcept;
 
  private:
   shm_segment(int descriptor, int side) noexcept : descriptor_(descriptor), side_(side) {}

@@ -32,6 +32,11 @@ class wait_flag {
   /// Called by the waiter when it no longer waits.
   void lower() noexcept { raised_.store(0, std::memory_order_relaxed); }
 
+  /// Returns whether it was seen raised. Without a fence it may be overlooked.
+  [[nodiscard]] bool is_raised() const noexcept {
+    return raised_.load(std::memory_order_relaxed) != 0;
+  }
+
   /// Called by the other side, with a full fence between its act and this. Returns
   /// whether it owes a notice. A waiter that overwrites the word costs no more than a
   /// notice.
