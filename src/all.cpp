@@ -29,6 +29,7 @@
 #include "host/collective_trees.cpp"
 #include "host/collectives.cpp"
 #include "host/connection.cpp"
+#include "host/fan_out_send.cpp"
 #include "host/frame.cpp"
 #include "host/host_backend.cpp"
 #include "host/lane_matcher.cpp"

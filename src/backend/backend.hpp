@@ -94,6 +94,9 @@ class backend {
   /// started. Precondition: its arguments were checked.
   [[nodiscard]] virtual bool try_at_once(operation&) noexcept { return false; }
 
+  /// Returns whether a send may have several targets.
+  [[nodiscard]] virtual bool sends_to_many() const noexcept { return false; }
+
   /// Gives an operation up (law 10). True: it is withdrawn, will not be ended, and
   /// nothing touches its buffers (law 4). False: it ends soon, as withdrawn, or as done
   /// if it had taken effect. An entered collective answers false and goes on.

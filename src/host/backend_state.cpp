@@ -56,18 +56,8 @@ host_backend::state::state(reactor& r, backend_listener& told,
 
 void host_backend::state::start(operation& op) {
   switch (op.kind) {
-    case operation_kind::send: {
-      host::connection* c = to(op.peer);
-      if (!c || c->has_left()) {
-        return op.fail(cause::closed, host::has_left_text(op.peer));
-      }
-      if (c->try_send(op)) {
-        op.bytes_moved = host::whole_bytes(op);
-        return op.end(operation_end::done);
-      }
-      c->sending().start(op);
-      return c->pump();
-    }
+    case operation_kind::send:
+      return op.targets ? send_to_all(op) : send(op);
     case operation_kind::receive:
     case operation_kind::arrival:
       matcher_.post(op);
@@ -79,6 +69,38 @@ void host_backend::state::start(operation& op) {
       return op.fail(cause::invalid_argument,
                      "this operation moves no data in host memory");
   }
+}
+
+void host_backend::state::send(operation& op) {
+  host::connection* const c = to(op.peer);
+  if (!c || c->has_left()) {
+    return op.fail(cause::closed, host::has_left_text(op.peer));
+  }
+  if (c->try_send(op)) {
+    op.bytes_moved = host::whole_bytes(op);
+    return op.end(operation_end::done);
+  }
+  c->sending().start(op);
+  c->pump();
+}
+
+// What each member accepts at once costs no part of its own: mostly that is all.
+void host_backend::state::send_to_all(operation& op) {
+  host::fan_out_send* parts = nullptr;
+  const auto send_to = [&](rank_t target) {
+    host::connection* const c = to(target);
+    if (c && !c->has_left() && c->try_send(op)) return;
+    if (!parts) parts = &fan_outs_.emplace_back(fan_outs_, op, *this);
+    parts->add(target);
+  };
+  for (const rank_t target : op.targets->ranks) send_to(target);
+  if (op.targets->all_others) {
+    for (rank_t target = 0; target < size; ++target) {
+      if (target != self) send_to(target);
+    }
+  }
+  op.bytes_moved = host::whole_bytes(op);
+  parts ? parts->start() : op.end(operation_end::done);
 }
 
 bool host_backend::state::try_at_once(operation& op) {
@@ -93,6 +115,9 @@ bool host_backend::state::try_at_once(operation& op) {
 }
 
 bool host_backend::state::withdraw(operation& op) {
+  if (host::stage_of(op) == host::stage::fanned_out) {
+    return static_cast<host::fan_out_send*>(op.backend.state)->withdraw();
+  }
   if (op.kind == operation_kind::send) {
     host::connection& c = *to(op.peer);
     const bool at_once = c.sending().withdraw(op);

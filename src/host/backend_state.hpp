@@ -8,6 +8,7 @@
 
 #include "host/collectives.hpp"
 #include "host/connection.hpp"
+#include "host/fan_out_send.hpp"
 #include "host/host_backend.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/member_work.hpp"
@@ -17,7 +18,8 @@ namespace manyworlds::inline v0::detail {
 class host_backend::state final : public host::core,
                                   public host::match_listener,
                                   public host::connection_listener,
-                                  public host::collective_port {
+                                  public host::collective_port,
+                                  public host::fan_out_port {
  public:
   state(reactor& r, backend_listener& told, const host_backend_options& chosen,
         rank_t rank, std::vector<data_channel> channels);
@@ -62,6 +64,11 @@ class host_backend::state final : public host::core,
   }
 
  private:
+  void send(operation& op);
+  void send_to_all(operation& op);
+  void start_part(operation& part) override { send(part); }
+  bool withdraw_part(operation& part) override { return withdraw(part); }
+
   [[nodiscard]] host::connection* to(rank_t peer) const {
     MW_ASSERT(peer >= 0 && peer < size, "a peer is a member");
     return connections_[static_cast<std::size_t>(peer)].get();
@@ -130,6 +137,7 @@ class host_backend::state final : public host::core,
   host::collectives collectives_;
   std::vector<std::unique_ptr<host::connection>> connections_;
   rank_t shared_ = 0;  ///< the number of connections through shared memory
+  host::fan_out_sends fan_outs_;
   host::connection* touched_ = nullptr;
   /// All other connections were touched as well.
   bool touched_all_ = false;

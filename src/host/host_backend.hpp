@@ -72,6 +72,7 @@ class host_backend final : public backend {
   ~host_backend() override;
 
   void start(operation& op) noexcept override;
+  [[nodiscard]] bool sends_to_many() const noexcept override { return true; }
   [[nodiscard]] bool try_at_once(operation& op) noexcept override;
   bool withdraw(operation& op) noexcept override;
   void discard(rank_t peer, lane on) noexcept override;

@@ -12,10 +12,11 @@ namespace manyworlds::inline v0::detail::host {
 /// Says where an operation of this backend stands (`operation::backend.stage`), and so
 /// what `operation::backend.state` points to.
 enum class stage : std::size_t {
-  none,     ///< ended, or not begun
-  queued,   ///< in the operation_queue `state`
-  pending,  ///< a send that is the pending_send `state`
-  taking,   ///< a receive that takes the inbound_message `state`
+  none,        ///< ended, or not begun
+  queued,      ///< in the operation_queue `state`
+  pending,     ///< a send that is the pending_send `state`
+  taking,      ///< a receive that takes the inbound_message `state`
+  fanned_out,  ///< a send to several members, whose parts are in the fan_out_send `state`
 };
 
 inline stage stage_of(const operation& op) noexcept {

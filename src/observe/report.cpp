@@ -184,7 +184,8 @@ std::string what(const operation_report& o) {
   std::string text(name_of(o.kind));
   if (!is_message(o.kind) && o.kind != operation_kind::arrival) return text;
   text += o.kind == operation_kind::send ? " to " : " from ";
-  text += o.peer == no_rank ? std::string("any") : fmt::format("rank {}", o.peer);
+  const char* const many = o.kind == operation_kind::send ? "several ranks" : "any";
+  text += o.peer == no_rank ? std::string(many) : fmt::format("rank {}", o.peer);
   return text + fmt::format(" on lane {}", o.lane);
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "manyworlds/detail/assertion.hpp"
 #include "world/runtime_core.hpp"
 
@@ -22,22 +24,32 @@ executor& operation_awaiter::await_home() const noexcept {
 bool operation_awaiter::is_invalid() const noexcept {
   if (!is_point_to_point(kind)) return false;
   if (on.number() & lane::reserved) return true;
+  if (targets) return invalid_target() != nullptr;
   if (peer == no_rank) return kind == operation_kind::send;
   return peer < 0 || peer >= core_->options().size || peer == core_->options().rank;
+}
+
+const rank_t* operation_awaiter::invalid_target() const noexcept {
+  const auto& ranks = targets->ranks;
+  const auto found = std::find_if(ranks.begin(), ranks.end(), [this](rank_t r) {
+    return r < 0 || r >= core_->options().size || r == core_->options().rank;
+  });
+  return found == ranks.end() ? nullptr : &*found;
 }
 
 std::string operation_awaiter::invalid_text() const {
   if (on.number() & lane::reserved) {
     return fmt::format("lane {:#x} is the library's own", on.number());
   }
-  if (peer == core_->options().rank) {
-    return fmt::format("rank {} is this member itself", peer);
+  const rank_t wrong = targets ? *invalid_target() : peer;
+  if (wrong == core_->options().rank) {
+    return fmt::format("rank {} is this member itself", wrong);
   }
-  return fmt::format("rank {} in a world of {} members", peer, core_->options().size);
+  return fmt::format("rank {} in a world of {} members", wrong, core_->options().size);
 }
 
 bool operation_awaiter::await_ready() noexcept {
-  if (!is_message(kind) || token_.stop_requested()) return false;
+  if (!is_message(kind) || targets || token_.stop_requested()) return false;
   if (is_invalid() || !core_->try_at_once(*this)) return false;
   outcome_ = outcome::done;
   return true;

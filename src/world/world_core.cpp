@@ -283,6 +283,11 @@ void world_core::start(operation_awaiter& op) noexcept {
             ".backend = backend_kind::nccl");
     return;
   }
+  if (op.targets && !backend_->sends_to_many()) [[unlikely]] {
+    op.fail(cause::unsupported,
+            "the backend of this world sends to one member at a time: send to each");
+    return;
+  }
   MW_ASSERT(runtime_->user().is_current(), "an operation starts on the world's reactor");
   op.started = runtime_->user().recently();
   pending_.add(op);

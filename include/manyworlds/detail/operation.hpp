@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,12 @@ enum class send_obstacle : std::uint8_t {
   }
   return "";
 }
+
+/// The members that one send goes to.
+struct send_targets {
+  std::span<const rank_t> ranks;
+  bool all_others = false;  ///< `ranks` is empty: every member but this one
+};
 
 struct collective_part;
 struct device_part;
@@ -106,6 +113,8 @@ class operation {
   /// list in the awaiter.
   const_view_list source;
   view_list target;
+  /// If set, a send goes to all of these, and `peer` is `no_rank`.
+  const send_targets* targets = nullptr;
   device_payload* on_device = nullptr;    ///< if set, a send's `source` describes it
   collective_part* collective = nullptr;  ///< for collectives on host memory; no barrier
   device_part* device = nullptr;          ///< for operations on device memory

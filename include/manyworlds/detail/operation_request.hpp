@@ -75,6 +75,14 @@ class list_with_head : public List {
   Head head;
 };
 
+/// The list of a message to several members.
+class fan_out_list : public gather_list {
+ public:
+  fan_out_list(gather_list&& list, send_targets to) noexcept
+      : gather_list(std::move(list)), targets(to) {}
+  send_targets targets;
+};
+
 /// The list behind a head given as `Head&&`: one that has a name is referred to.
 template <class List, class Head>
 using list_behind = std::conditional_t<std::is_lvalue_reference_v<Head>, List,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -207,6 +208,37 @@ class world : public device_calls<world>,
                                 where);
     r.user = user;
     return world_operation<void, gather_list>(std::move(r), std::move(data));
+  }
+  /// Sends the same data to each of these members, or to all others, as one operation: a
+  /// controller's command to its workers. It ends when every member has accepted it (with
+  /// `delivered`: received it), and is in order with other sends to each of them. Giving
+  /// it up takes it back from those that have not accepted it; the others get it.
+  ///
+  /// Lifetime: `ranks` must live until the await ends. Errors: those of `send`, of the
+  /// first member that failed, when all have ended; `unsupported` of a backend of the
+  /// user's that does not know it.
+  world_operation<void, detail::fan_out_list> send_to_all(
+      std::span<const rank_t> ranks, gather_list data, lane on = {}, user_word user = {},
+      source_position where = source_position()) {
+    return fan_out({ranks, false}, std::move(data), on, user, where);
+  }
+  world_operation<void, detail::fan_out_list> send_to_all(
+      gather_list data, lane on = {}, user_word user = {},
+      source_position where = source_position()) {
+    return fan_out({{}, true}, std::move(data), on, user, where);
+  }
+  /// Sends a head, and data behind it, to each of these members: see `send_message` and
+  /// `send_to_all`.
+  template <class Head>
+  world_operation<void, detail::list_behind<detail::fan_out_list, Head>>
+  send_message_to_all(Head&& head, std::span<const rank_t> ranks, gather_list data,
+                      lane on = {}, user_word user = {},
+                      source_position where = source_position()) {
+    detail::operation_request r = message_with(head, to{no_rank}, on, user, where);
+    r.gives_payload = true;
+    return world_operation<void, detail::list_behind<detail::fan_out_list, Head>>(
+        std::move(r), detail::put_behind<Head>(
+                          head, detail::fan_out_list(std::move(data), {ranks, false})));
   }
   /// Fills the buffers with the next message of that lane. It must have as many bytes,
   /// and elements of the same type, or of uint8 (`std::byte`) on either side. A list of
@@ -464,6 +496,17 @@ class world : public device_calls<world>,
     return *core_;
   }
   [[noreturn]] static void refuse_without_world();
+
+  world_operation<void, detail::fan_out_list> fan_out(detail::send_targets targets,
+                                                      gather_list&& data, lane on,
+                                                      user_word user,
+                                                      source_position where) {
+    detail::operation_request r(existing_core(), operation_kind::send, no_rank, on,
+                                where);
+    r.user = user;
+    return world_operation<void, detail::fan_out_list>(
+        std::move(r), detail::fan_out_list(std::move(data), targets));
+  }
 
   template <class Head>
   detail::operation_request message_with(const Head& head, to peer, lane on,

@@ -36,6 +36,7 @@ class operation_awaiter_for : public operation_awaiter {
     if constexpr (std::is_base_of_v<gather_list, List>) source = list_.views();
     if constexpr (std::is_same_v<List, scatter_list>) target = list_.views();
     if constexpr (requires { list_.head; }) this->head = std::addressof(list_.head);
+    if constexpr (requires { list_.targets; }) this->targets = &list_.targets;
   }
   Result await_resume() {
     operation_awaiter::await_resume();
