@@ -10,19 +10,10 @@ TEST_SUITE_BEGIN("world");
 namespace {
 
 /// A world of three; what one says can be made up.
-class trio {
+class talkers : public trio {
  public:
-  explicit trio(world_options options) {
-    options.size = 3;
-    std::vector<started<failure>> all;
-    for (std::size_t i = 0; i < 3; ++i) {
-      options.rank = static_cast<rank_t>(i);
-      worlds[i] = world(nodes[i].rt, store, options);
-      all.push_back(nodes[i].rt.start(forming(worlds[i])));
-    }
-    for (std::size_t i = 0; i < 3; ++i) REQUIRE_FALSE(nodes[i].finish(all[i]));
-    base = worlds[0].view();
-  }
+  explicit talkers(world_options options)
+      : trio(std::move(options)), base(worlds[0].view()) {}
   /// The successor that its lowest member may propose.
   [[nodiscard]] world_view view_of(const std::vector<rank_t>& ranks) const {
     world_view v = base;
@@ -46,9 +37,6 @@ class trio {
     nodes[from].run(there(rt, saying(rt, base.member(to), encode(what))));
   }
 
-  memory_store store;
-  node nodes[3];
-  world worlds[3];
   world_view base;
 };
 
@@ -71,7 +59,7 @@ survivor_message some_call() {
 }  // namespace
 
 TEST_CASE("who was ready for a successor and drops its world tells its pending votes") {
-  trio t({.name = "trio", .form = 3s});
+  talkers t({.name = "talkers", .form = 3s});
   auto ready = t.nodes[2].rt.start(why_not(t.worlds[2]));
   const auto limit = clock::now() + 2s;
   while (!tries_to_succeed(t.nodes[2]) && clock::now() < limit) {
@@ -86,7 +74,7 @@ TEST_CASE("who was ready for a successor and drops its world tells its pending v
 
 TEST_CASE(
     "who was told of a successor tells the others, when all that formed it are gone") {
-  trio t({.name = "trio", .form = 10s});
+  talkers t({.name = "talkers", .form = 10s});
   const auto begun = clock::now();
   auto one = t.nodes[1].rt.start(shrinking(t.worlds[1]));
   status_message committed;

@@ -95,6 +95,25 @@ class pair {
   world wb;
 };
 
+/// A world of three, formed.
+class trio {
+ public:
+  explicit trio(world_options options = {.name = "trio", .form = 10s}) {
+    options.size = 3;
+    std::vector<started<failure>> all;
+    for (std::size_t i = 0; i < 3; ++i) {
+      options.rank = static_cast<rank_t>(i);
+      worlds[i] = world(nodes[i].rt, store, options);
+      all.push_back(nodes[i].rt.start(forming(worlds[i])));
+    }
+    for (std::size_t i = 0; i < 3; ++i) REQUIRE_FALSE(nodes[i].finish(all[i]));
+  }
+
+  memory_store store;
+  node nodes[3];
+  world worlds[3];
+};
+
 /// One word there and back.
 inline void check_alive(node& a, world& wa, node& b, world& wb) {
   auto send = [](world& w, rank_t peer) -> task<void> {
