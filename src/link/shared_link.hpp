@@ -14,6 +14,7 @@
 #include "link/pairing.hpp"
 #include "link/pool_exchange.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/member_work.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
 
