@@ -85,8 +85,7 @@ bool cell_receiver::pass_on(shm::cell_content& c) {
                 size);
   }
   if (chunk) {
-    link_.chunks_in().free(*chunk);
-    has_freed_ = true;
+    free_chunks(*chunk);
     core_.home.note_long_step();
   }
   op.info.source = peer_;
@@ -122,8 +121,7 @@ const char* cell_receiver::handle_cell(shm::cell_content& c) {
   }
   core_.home.note_long_step();
   const char* wrong = handle_content(f, {link_.chunk_in(*chunk), size});
-  link_.chunks_in().free(*chunk);
-  has_freed_ = true;
+  free_chunks(*chunk);
   return wrong;
 }
 

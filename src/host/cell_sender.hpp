@@ -89,7 +89,7 @@ class cell_sender final : public sender {
 
   [[nodiscard]] bool has_chunk() noexcept;
   [[nodiscard]] std::byte* take_chunk(shm::cell_content& c) noexcept;
-  /// Returns the first of adjacent chunks for all of `bytes`, if there are so many.
+  /// Returns the first of adjacent chunks for all of `bytes`, if that run is free.
   [[nodiscard]] std::optional<unsigned> exact_run(std::size_t bytes) noexcept;
   /// Returns adjacent chunks for `bytes`, or for fewer. Precondition: a chunk is
   /// reserved.

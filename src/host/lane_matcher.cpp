@@ -71,9 +71,7 @@ void lane_matcher::post_on(operation& op) {
     return match(op.peer, l);
   }
   if (peer(op.peer).left) return op.fail(cause::closed, has_left_text(op.peer));
-  l.waiting.push_in_order(op);
-  if (waiting_peers_ > 0) [[unlikely]]
-    listener_.posted(op);
+  wait_in(l.waiting, op);
 }
 
 void lane_matcher::find_message(operation& op) {
@@ -87,7 +85,11 @@ void lane_matcher::find_message(operation& op) {
     return;
   }
   if (nobody_left_for(op)) return op.fail(cause::closed, has_left_text(op.peer));
-  queue_of(op).push_in_order(op);
+  wait_in(queue_of(op), op);
+}
+
+void lane_matcher::wait_in(operation_queue& queue, operation& op) {
+  queue.push_in_order(op);
   if (waiting_peers_ > 0) [[unlikely]]
     listener_.posted(op);
 }

@@ -194,6 +194,7 @@ class lane_matcher {
   /// queue.
   void find_message(operation& op);
   void post_on(operation& op);
+  void wait_in(operation_queue& queue, operation& op);
   void match(rank_t source, inbound_lane& l);
   bool give(operation& op, inbound_message& m);
   bool pass_over(operation& op, inbound_message& m);

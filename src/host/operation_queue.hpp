@@ -16,7 +16,7 @@ enum class stage : std::size_t {
   queued,      ///< in the operation_queue `state`
   pending,     ///< a send that is the pending_send `state`
   taking,      ///< a receive that takes the inbound_message `state`
-  fanned_out,  ///< a send to several members, whose parts are in the fan_out_send `state`
+  fanned_out,  ///< a send to several members: the fan_out_send with its parts, `state`
 };
 
 inline stage stage_of(const operation& op) noexcept {

@@ -39,8 +39,8 @@ class operation_history {
 
   [[nodiscard]] biased_mutex& mutex() const noexcept { return mutex_; }
 
-  /// Notes how a world is called whose operations will end here, so that none of them
-  /// copies its name. Thread: the reactor.
+  /// Notes the name of a world before its operations end here, so that none of them
+  /// copies it. Thread: the reactor.
   void name_world(std::uint64_t instance, const world_name& name, std::uint64_t epoch) {
     const biased_mutex::owner_lock lock(mutex_);
     // The names of worlds that are over go when their operations have.

@@ -16,6 +16,7 @@ thread_local int left = refuses_none;
 
 refused_memory::refused_memory(int before) noexcept { left = before; }
 refused_memory::~refused_memory() { left = refuses_none; }
+int refused_memory::left_before() noexcept { return left; }
 bool refused_memory::was_asked() noexcept { return left == refuses_none; }
 
 }  // namespace manyworlds::testing

@@ -15,6 +15,8 @@ class refused_memory {
 
   /// Returns whether the allocation was asked for, and refused.
   [[nodiscard]] static bool was_asked() noexcept;
+  /// Returns how many allocations are still granted before the refused one.
+  [[nodiscard]] static int left_before() noexcept;
 };
 
 }  // namespace manyworlds::testing

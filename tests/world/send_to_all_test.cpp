@@ -31,11 +31,12 @@ task<failure> told(world& w, const numbers& what) {
 
 }  // namespace
 
-TEST_CASE("send_to_all: each member gets what was sent, in order with other sends to it") {
+TEST_CASE(
+    "send_to_all: each member gets what was sent, in order with other sends to it") {
   trio t;
   // In a cell, in a chunk, in a run of chunks, and offered.
-  for (const std::size_t size : {std::size_t{1}, std::size_t{100}, std::size_t{4000},
-                                 std::size_t{40'000}}) {
+  for (const std::size_t size :
+       {std::size_t{1}, std::size_t{100}, std::size_t{4000}, std::size_t{40'000}}) {
     CAPTURE(size);
     const numbers first(size, 1), second(size, 2), third(size, 3);
     auto talk = [&](world& w) -> task<void> {

@@ -228,7 +228,7 @@ class world : public device_calls<world>,
     return fan_out({{}, true}, std::move(data), on, user, where);
   }
   /// Sends a head, and data behind it, to each of these members: see `send_message` and
-  /// `send_to_all`.
+  /// `send_to_all`. Errors: those of `send_to_all`.
   template <class Head>
   world_operation<void, detail::list_behind<detail::fan_out_list, Head>>
   send_message_to_all(Head&& head, std::span<const rank_t> ranks, gather_list data,

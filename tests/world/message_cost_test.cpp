@@ -1,0 +1,245 @@
+// What a small message costs that cannot creep back unseen: allocations, and calls
+// through pointers.
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+
+#include "support/refused_memory.hpp"
+#include "support/sanitizers.hpp"
+#include "world_fixture.hpp"
+
+namespace manyworlds::world_tests {
+
+TEST_SUITE_BEGIN("world");
+
+namespace {
+
+using word = std::uint64_t;
+
+/// The world's backend and the way to the peer.
+constexpr int most_of_a_send = 3;
+/// Also those of a whole turn beside the arrival: the clock and the engine.
+constexpr int most_of_a_turn = 12;
+
+/// Stops a traced process; without effect where none is traced.
+void mark() noexcept {
+#if defined(__x86_64__)
+  asm volatile("int3");
+#endif
+}
+
+/// Two members that one thread turns by turns, over shared memory.
+class one_thread {
+ public:
+  one_thread()
+      : near_(here_, store_, {.name = "one thread", .rank = 0, .size = 2, .form = 10s}),
+        far_(there_, store_, {.name = "one thread", .rank = 1, .size = 2, .form = 10s}) {}
+
+  /// Runs a task at each until both have ended.
+  template <class Near, class Far>
+  void run(Near near, Far far) {
+    here_.poll();
+    there_.poll();
+    auto first = here_.start(near(near_));
+    auto second = there_.start(far(far_));
+    const auto until = clock::now() + 20s;
+    while ((!first.is_ready() || !second.is_ready()) && clock::now() < until) {
+      here_.poll();
+      if (std::exchange(before_arrival, nullptr)) mark();
+      there_.poll();
+    }
+    first.get();
+    second.get();
+  }
+  void form() {
+    const auto forming = [](world& w) -> task<void> { co_await w; };
+    run(forming, forming);
+  }
+  /// If set, a mark stands before the next turn of the second.
+  const char* before_arrival = nullptr;
+
+  [[nodiscard]] std::string transport() {
+    std::string found;
+    auto ask = [&found](world& w) -> task<void> {
+      found = w.transport();
+      co_return;
+    };
+    run(ask, ask);
+    return found;
+  }
+
+ private:
+  memory_store store_;
+  runtime here_;
+  runtime there_;
+  world near_;
+  world far_;
+};
+
+task<void> say(world& w, int messages) {
+  const word x = 1;
+  for (int i = 0; i < messages; ++i) co_await w.send(object(x), to{1});
+}
+task<void> hear(world& w, int messages) {
+  word x = 0;
+  for (int i = 0; i < messages; ++i) co_await w.recv(object(x), from{0});
+}
+
+/// Enough that everything that grows once has grown.
+void warm_up(one_thread& pair) {
+  pair.run([](world& w) { return say(w, 3000); }, [](world& w) { return hear(w, 3000); });
+}
+
+#if defined(__x86_64__)
+
+/// Counts the calls through pointers that a child makes between its marks: those of the
+/// library, without the calls into shared libraries, which the linker's table makes.
+class call_counter {
+ public:
+  /// Returns the count of each span between two marks, or nothing where tracing is
+  /// refused.
+  static std::vector<int> count(void (*child)()) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(1);
+      ::raise(SIGSTOP);
+      ::alarm(60);
+      child();
+      ::_exit(0);
+    }
+    call_counter counter(pid);
+    counter.follow();
+    return counter.spans_;
+  }
+
+ private:
+  explicit call_counter(pid_t pid) noexcept : pid_(pid) {}
+
+  void follow() {
+    bool is_within = false;
+    for (;;) {
+      int status = 0;
+      if (::waitpid(pid_, &status, 0) != pid_ || !WIFSTOPPED(status)) return;
+      const int signal = WSTOPSIG(status);
+      if (signal != SIGTRAP) {
+        ::ptrace(PTRACE_CONT, pid_, nullptr, signal == SIGSTOP ? 0 : signal);
+        continue;
+      }
+      const std::uint64_t code = next_code();
+      // A step ends before the next instruction; a mark is stepped onto, then passed.
+      if (!is_within) {
+        is_within = true;
+        spans_.push_back(0);
+      } else if ((code & 0xFF) == 0xCC) {
+        is_within = false;
+        skip_mark();
+        ::ptrace(PTRACE_CONT, pid_, nullptr, 0);
+        continue;
+      }
+      if (is_indirect_call(code)) ++spans_.back();
+      ::ptrace(PTRACE_SINGLESTEP, pid_, nullptr, 0);
+    }
+  }
+  [[nodiscard]] std::uint64_t next_code() const {
+    return static_cast<std::uint64_t>(
+        ::ptrace(PTRACE_PEEKTEXT, pid_, program_counter(), nullptr));
+  }
+  [[nodiscard]] std::uint64_t program_counter() const {
+    return static_cast<std::uint64_t>(
+        ::ptrace(PTRACE_PEEKUSER, pid_, counter_offset, nullptr));
+  }
+  void skip_mark() const {
+    ::ptrace(PTRACE_POKEUSER, pid_, counter_offset, program_counter() + 1);
+  }
+  /// FF /2, perhaps behind a REX prefix; with a displacement from the instruction itself
+  /// it is a call into a shared library.
+  [[nodiscard]] static bool is_indirect_call(std::uint64_t code) {
+    if ((code & 0xF0) == 0x40) code >>= 8;
+    const std::uint64_t operand = code >> 8 & 0xFF;
+    return (code & 0xFF) == 0xFF && (operand >> 3 & 7) == 2 && (operand & 0xC7) != 0x05;
+  }
+
+  static constexpr std::uint64_t counter_offset = 16 * 8;  // rip in user_regs_struct
+  pid_t pid_;
+  std::vector<int> spans_;
+};
+
+/// One send, then the turn that brings it to the task that waits for it.
+void one_message() {
+  one_thread pair;
+  pair.form();
+  warm_up(pair);
+  auto marked_send = [&pair](world& w) -> task<void> {
+    const word x = 1;
+    word ready = 0;
+    // The receive waits by then.
+    co_await w.recv(object(ready), from{1}, lane{2});
+    mark();
+    co_await w.send(object(x), to{1});
+    mark();
+    pair.before_arrival = "the one just sent";
+  };
+  auto marked_receive = [](world& w) -> task<void> {
+    word x = 0;
+    co_await w.send(object(x), to{0}, lane{2});
+    co_await w.recv(object(x), from{0});
+    mark();
+  };
+  pair.run(marked_send, marked_receive);
+}
+
+#endif
+
+}  // namespace
+
+TEST_CASE("a small message allocates nothing, neither sent nor received") {
+  one_thread pair;
+  pair.form();
+  REQUIRE(pair.transport() == "shm");
+  warm_up(pair);
+  constexpr int plenty = 1'000'000;
+  constexpr int messages = 1000;
+  int allocations = -1;
+  auto ask = [&](world& w) -> task<void> {
+    word x = 1;
+    co_await w.recv(object(x), from{1});
+    const testing::refused_memory counting(plenty);
+    for (int i = 0; i < messages; ++i) {
+      co_await w.send(object(x), to{1});
+      co_await w.recv(object(x), from{1});
+    }
+    allocations = plenty - testing::refused_memory::left_before();
+  };
+  auto answer = [](world& w) -> task<void> {
+    word x = 0;
+    co_await w.send(object(x), to{0});
+    for (int i = 0; i < messages; ++i) {
+      co_await w.recv(object(x), from{0});
+      co_await w.send(object(x), to{0});
+    }
+  };
+  pair.run(ask, answer);
+  CHECK(allocations == 0);
+}
+
+#if defined(__x86_64__)
+TEST_CASE("a small send makes few calls through pointers, and so does an arrival") {
+  if (testing::has_address_sanitizer || testing::has_thread_sanitizer) return;
+  const std::vector<int> calls = call_counter::count(one_message);
+  if (calls.size() < 2) {
+    MESSAGE("skipped: this machine does not let a process be traced");
+    return;
+  }
+  // The world's backend, and the way to the peer.
+  CHECK(calls[0] <= most_of_a_send);
+  CHECK(calls[1] <= most_of_a_turn);
+}
+#endif
+
+TEST_SUITE_END();
+
+}  // namespace manyworlds::world_tests
