@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <coroutine>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "bridge.hpp"
 #include "questions.hpp"
@@ -252,6 +255,98 @@ class one_thread {
   mw::world far_;
 };
 
+// --- one send to eight members on the same thread: what it costs the controller
+
+constexpr mw::rank_t workers = 8;
+
+/// A controller and its workers. Only the send itself is timed, not how it is received.
+class controller {
+ public:
+  explicit controller(const common_options& common) {
+    for (mw::rank_t rank = 0; rank <= workers; ++rank) {
+      members_.emplace_back(common, store_, rank);
+    }
+  }
+  void begin() {
+    each([](mw::world& w) { return form(w); });
+  }
+  void end() {
+    each([](mw::world& w) { return leave(w); });
+  }
+
+  /// Nanoseconds of each send.
+  double sends(int count) {
+    std::int64_t spent = 0;
+    each([&spent, count](mw::world& w) {
+      return w.rank() == 0 ? command(w, count, spent) : obey(w, count);
+    });
+    return static_cast<double>(spent) / count;
+  }
+
+ private:
+  struct one {
+    one(const common_options& common, mw::store& store, mw::rank_t rank)
+        : rt(runtime_options_of(common)),
+          w(rt, store, {.name = "eight", .rank = rank, .size = workers + 1}) {}
+    mw::runtime rt;
+    mw::world w;
+  };
+
+  static mw::task<void> command(mw::world& w, int count, std::int64_t& spent) {
+    const std::uint64_t word = 0;
+    std::uint64_t done = 0;
+    for (int i = 0; i < count; ++i) {
+      const auto begin = now_ns();
+      co_await w.send_to_all(mw::object(word));
+      spent += now_ns() - begin;
+      for (mw::rank_t peer = 1; peer <= workers; ++peer) {
+        co_await w.recv(mw::object(done), mw::from{peer});
+      }
+    }
+  }
+  static mw::task<void> obey(mw::world& w, int count) {
+    std::uint64_t word = 0;
+    for (int i = 0; i < count; ++i) {
+      co_await w.recv(mw::object(word), mw::from{0});
+      co_await w.send(mw::object(word), mw::to{0});
+    }
+  }
+  template <class Start>
+  void each(Start start) {
+    std::vector<mw::started<void>> all;
+    for (one& m : members_) {
+      m.rt.poll();
+      all.push_back(m.rt.start(start(m.w)));
+    }
+    const auto are_ready = [&all] {
+      return std::all_of(all.begin(), all.end(),
+                         [](const auto& task) { return task.is_ready(); });
+    };
+    while (!are_ready()) {
+      for (one& m : members_) m.rt.poll();
+    }
+    for (auto& task : all) task.get();
+  }
+
+  mw::memory_store store_;
+  std::deque<one> members_;
+};
+
+void ask_sends_to_all(const common_options& common, const await_options& o, report& out) {
+  out.progress("one send to eight members");
+  controller c(common);
+  c.begin();
+  samples ns, bare_ns;
+  const int count = std::max(1, o.count / 100);
+  for (int round = 0; round <= o.rounds; ++round) {
+    const double each = c.sends(count);
+    if (round > 0) ns.add(each);
+    bare_ns.add(calling_bare(o.count));
+  }
+  tell(out, "8 B sent to 8 members", ns, "function call", bare_ns);
+  c.end();
+}
+
 void ask_messages(one_thread& pair, const await_options& o, report& out) {
   out.progress("messages on one thread");
   samples ns;
@@ -280,6 +375,7 @@ void await(const common_options& common, const await_options& options) {
   ask_messages(pair, options, out);
   pair.end();
   pinned.reset();
+  ask_sends_to_all(common, options, out);
   out.progress("replies to another thread");
   for (const bridge_figures& b : measure_bridges(common, options.count, options.rounds))
     tell(out, b.what, b.by_feed, "a task for each", b.by_tasks);

@@ -107,7 +107,9 @@ bool host_backend::state::try_at_once(operation& op) {
   MW_ASSERT(is_message(op.kind), "only a message may need no wait");
   if (op.kind == operation_kind::send) {
     host::connection* const c = to(op.peer);
-    return c && c->try_send(op);
+    if (!c || !c->try_send(op)) return false;
+    op.bytes_moved = host::whole_bytes(op);
+    return true;
   }
   if (!matcher_.try_take(op)) return false;
   pump_touched();

@@ -67,6 +67,7 @@ bool lane_matcher::try_take(operation& op) {
     std::memcpy(op.target[0].data(), m.content.data(), m.content.size());
   }
   op.info = m.info(l->number);
+  op.bytes_moved = m.total_bytes();
   consume(m, true);
   match(op.peer, *l);
   return true;

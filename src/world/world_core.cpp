@@ -300,7 +300,7 @@ bool world_core::try_at_once(operation_awaiter& op) noexcept {
   if (!user.may_go_on_at_once() || runtime_->is_forked_child()) return false;
   MW_ASSERT(backend_, "a world that is up has its backend");
   if (!backend_->try_at_once(op)) return false;
-  user.count_at_once();
+  user.count_at_once(op.bytes_moved);
   return true;
 }
 
