@@ -37,7 +37,8 @@ cell_sender::cell_sender(core& shared, shm::shared_link& link, unsigned slot)
     : sender(shared),
       link_(link),
       slot_(slot),
-      largest_unasked_(std::min(shared.options.eager_limit, cell_eager_limit)),
+      largest_unasked_(std::min({shared.options.eager_limit, cell_eager_limit,
+                                 shared.options.unasked_in_memory})),
       ring_(link.outgoing(slot)),
       pools_(link) {}
 

@@ -123,6 +123,7 @@ class cluster {
 inline cluster::cluster(rank_t size, ground where, host_backend_options options,
                         std::uint64_t seed, bool with_backends)
     : where_(where) {
+  if (where != ground::shared_in_runs) options.unasked_in_memory = shm::chunk_size;
   if (is_simulated(where)) {
     simulation_options network;
     // Who is being read stays awake for a while: time must pass meanwhile.

@@ -13,7 +13,9 @@
 namespace manyworlds::host_tests {
 
 /// Streams on a real engine or simulated; or memory that the members share, where
-/// payloads are read from their sender or, where that is refused, asked for.
+/// payloads are read from their sender or, where that is refused, asked for. What is
+/// larger than a chunk is offered there, except for `shared_in_runs`: as in a world, up to
+/// 64 KiB then go unasked in runs of chunks.
 enum class ground {
   epoll,
   io_uring,
@@ -21,13 +23,15 @@ enum class ground {
   shared,
   shared_on_io_uring,
   shared_simulated,
-  asking
+  asking,
+  shared_in_runs
 };
 inline const std::vector<ground> all_grounds() {
   std::vector<ground> all{ground::epoll, ground::simulated, ground::asking};
   const bool can_read = !testing::reading_is_refused_here();
   if (can_read) {
     all.push_back(ground::shared);
+    all.push_back(ground::shared_in_runs);
     all.push_back(ground::shared_simulated);
   }
   if (!testing::io_uring_is_refused_here()) {
@@ -50,6 +54,8 @@ inline const char* name_of(ground g) {
       return "shared memory, io_uring";
     case ground::shared_simulated:
       return "shared memory, simulated";
+    case ground::shared_in_runs:
+      return "shared memory, runs unasked";
     case ground::asking:
       break;
   }
