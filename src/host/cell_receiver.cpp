@@ -31,7 +31,7 @@ const char* cell_receiver::take(bool& any) {
   const std::uint64_t enough = core_.counters.bytes_received + content_at_once;
   const char* wrong = nullptr;
   // Older work comes first (law 5).
-  const bool goes_straight_on = core_.home.has_nothing_ready();
+  bool goes_straight_on = core_.home.has_nothing_ready();
   for (int i = 0; i < cells_at_once && ring_.ready() && !wrong; ++i) {
     any = true;
     shm::cell_content c = ring_.front();
@@ -40,7 +40,7 @@ const char* cell_receiver::take(bool& any) {
       if (goes_straight_on) {
         // The task may go on for long: a writer that is seen to wait is told before.
         if (has_freed_ && link_.chunks_in().seems_awaited()) tell_of_freed();
-        core_.home.run_straight_on();
+        goes_straight_on = core_.home.run_straight_on();
       }
     } else {
       wrong = handle_cell(c);
@@ -62,7 +62,8 @@ void cell_receiver::tell_of_freed() noexcept {
 bool cell_receiver::pass_on(shm::cell_content& c) {
   eager_header h;
   if (!get_plain_header(c, h) || !is_next(h.id)) return false;
-  if (h.bytes > limits_.eager_bytes || h.head_bytes > limits_.eager_bytes) return false;
+  if (h.bytes > limits_.eager_bytes || h.head_bytes > operation::largest_head)
+    return false;
   const std::size_t size = h.head_bytes + static_cast<std::size_t>(h.bytes);
   inbound_lane* const l = core_.matcher->awaited_lane(peer_, h.on);
   if (!l || size > limits_.eager_bytes || (h.bytes & (size_of(h.type) - 1)) != 0)

@@ -41,14 +41,19 @@ void fan_out_send::start() {
 
 bool fan_out_send::withdraw() {
   MW_ASSERT(left_ > 0, "a send that is given up has parts under way");
-  was_withdrawn_ = is_busy_ = true;
+  is_busy_ = true;
   for (part& p : parts_) {
     if (!p.is_under_way || !port_.withdraw_part(p)) continue;
     p.is_under_way = false;
+    was_withdrawn_ = true;
     --left_;
   }
   is_busy_ = false;
   if (left_ > 0) return false;
+  if (!was_withdrawn_ || whole_.failed_with != cause::none) {
+    end_whole();
+    return false;
+  }
   set_stage(whole_, stage::none, nullptr);
   remove();
   return true;
@@ -63,6 +68,7 @@ void fan_out_send::note_end(part& p, operation_end how) noexcept {
     whole_.failure_detail = std::move(p.failure_detail);
     whole_.info.source = p.peer;
   }
+  was_withdrawn_ = was_withdrawn_ || how == operation_end::withdrawn;
   whole_.bytes_moved = std::max<std::uint64_t>(whole_.bytes_moved, p.bytes_moved);
   if (left_ == 0 && !is_busy_) end_whole();
 }

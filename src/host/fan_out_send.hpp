@@ -41,8 +41,9 @@ class fan_out_send {
   void add(rank_t target) { parts_.emplace_back(*this, target); }
   /// Starts the parts. Lifetime: if all end at once, this object is gone afterwards.
   void start();
-  /// Gives up the parts that are under way. Returns true if none is left: the operation
-  /// will not be ended, and this object is gone. Otherwise it ends later.
+  /// Gives up the parts that are under way. Returns true if that took back what was left:
+  /// the operation will not be ended, and this object is gone. Otherwise it ends, now or
+  /// later: as done if all members have it, or with the failure of one.
   [[nodiscard]] bool withdraw();
 
  private:
@@ -62,7 +63,7 @@ class fan_out_send {
   std::size_t left_ = 0;
   /// Parts are being started or given up: what ends meanwhile does not end the send.
   bool is_busy_ = false;
-  bool was_withdrawn_ = false;
+  bool was_withdrawn_ = false;  ///< at least one part
 };
 
 }  // namespace manyworlds::inline v0::detail::host

@@ -70,7 +70,10 @@ void lane_matcher::post_on(operation& op) {
     give(op, *l.first);
     return match(op.peer, l);
   }
-  if (peer(op.peer).left) return op.fail(cause::closed, has_left_text(op.peer));
+  if (peer(op.peer).left) {
+    tidy(op.peer, l);
+    return op.fail(cause::closed, has_left_text(op.peer));
+  }
   wait_in(l.waiting, op);
 }
 

@@ -172,8 +172,13 @@ class sender {
     MW_ASSERT(l->waiting.empty() && !l->granted,
               "a lane with sends that wait stands among the blocked ones");
     if (l->used_window + cost > core_.options.lane_window) return nullptr;
-    const bool own = core::is_own(number);
-    return own || used_window_ + cost <= core_.peer_window ? l : nullptr;
+    if (core::is_own(number)) return l;
+    return !others_come_first() && used_window_ + cost <= core_.peer_window ? l : nullptr;
+  }
+  /// Returns whether sends wait that may go on with the next step: another lane must not
+  /// take their room (law 9).
+  [[nodiscard]] bool others_come_first() const noexcept {
+    return may_go_on_ && !blocked_.empty();
   }
   [[nodiscard]] std::uint64_t next_id() noexcept { return ++last_id_; }
   /// Accounts for a message that was sent whole and has ended.

@@ -80,7 +80,9 @@ bool shared_connection::try_send(operation& op) {
 // A caller that starts several operations at once, as a collective does, must not read
 // a slice for each: reading goes on with the next look.
 void shared_connection::pump() noexcept {
-  if (corked_ || stopped_ || ended_) return;
+  if (stopped_ || ended_) return;
+  // A task that goes straight on in a step may compute for long behind what it sent.
+  if (corked_) return sender_.flush();
   progress(receiver_.has_to_read() && !core_.home.is_turn_used_up());
 }
 

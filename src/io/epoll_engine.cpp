@@ -74,8 +74,10 @@ class epoll_engine final : public engine {
     any |= end_some();
     std::size_t received = 0;
     const std::size_t tried_before = tried_.size();
-    any |= attempt_some(receives_, received);
+    // The few that were tried before go first: a stream that is always full would use up
+    // what a poll may receive (law 9).
     any |= try_again(tried_before, received);
+    any |= attempt_some(receives_, received);
     return any;
   }
 

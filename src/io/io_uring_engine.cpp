@@ -278,16 +278,18 @@ class io_uring_engine final : public engine {
     poll_limit limit(*this);
     std::size_t tried_before = tried_.size();
     const io_request* const newest = receives_.back();
+    // The few that were tried before go first: a stream that is always full would use up
+    // what a poll may receive (law 9).
+    for (; tried_before > 0 && !limit.is_reached(received); --tried_before) {
+      // The end of one may have cancelled another.
+      if (io_request* const r = tried_.pop()) any |= try_once(*r, received);
+    }
     while (!receives_.empty() && !limit.is_reached(received)) {
       io_request& r = *receives_.pop();
       const bool is_newest = &r == newest;
       r.engine.tries = 0;
       any |= try_once(r, received);
       if (is_newest) break;
-    }
-    for (; tried_before > 0 && !limit.is_reached(received); --tried_before) {
-      // The end of one may have cancelled another.
-      if (io_request* const r = tried_.pop()) any |= try_once(*r, received);
     }
     return any;
   }

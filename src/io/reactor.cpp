@@ -63,6 +63,7 @@ void reactor::close() noexcept {
   // The number is bounded: work that makes itself ready without end must not hold it up.
   for (int turns = 0; turns < last_turns; ++turns) {
     ready_.append(next_turn_);
+    at_once_ = 0;
     meter_.begin(now());
     if (!inbox_.take(ready_) && ready_.empty()) return;
     run_ready();

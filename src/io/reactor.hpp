@@ -117,8 +117,11 @@ class reactor final : public executor {
   /// Runs what a poller has made ready since `has_nothing_ready` was true, in the midst
   /// of its look: a task goes on straight from the message that it waited for. Thread:
   /// its own, within a poller's `poll`, which may be entered by nothing that runs here.
-  void run_straight_on() noexcept {
+  /// Returns whether it may be called again in this look: if work is left, others have
+  /// their turn first (law 9).
+  bool run_straight_on() noexcept {
     if (!ready_.empty()) run_ready();
+    return ready_.empty();
   }
   /// Says that the library's work in this turn may take longer than is brief.
   void note_long_step() noexcept { meter_.note_long(); }

@@ -57,6 +57,7 @@ void shared_link::attach(unsigned slot, slot_listener& user) {
   if (++attached_ == 1) {
     user_.add(*this);
     await_wake_up();
+    trim_later();
   }
   // The peer may have written before we looked.
   wake_ups_in_.start_polling(slot);
@@ -131,7 +132,7 @@ bool shared_link::add_chunks() noexcept {
   }
   chunks_with_memory_ = wanted;
   chunks_out_.allow(wanted);
-  if (!trim_.is_armed()) user_.timers().arm(trim_, user_.now() + until_trimmed);
+  trim_later();
   return true;
 }
 
@@ -139,6 +140,8 @@ bool shared_link::add_chunks() noexcept {
 // link that has rested holds as little as a fresh one.
 void shared_link::trim() noexcept {
   MW_ASSERT(user_.is_current(), "a timer expires in its reactor's turn");
+  // A chunk that a slot holds for its next message would keep the memory below it.
+  collect_reserved_chunks();
   const unsigned kept = std::max(chunks_out_.used_lately(), first_chunks);
   if (kept < chunks_with_memory_) {
     chunks_out_.allow(kept);
@@ -146,7 +149,12 @@ void shared_link::trim() noexcept {
     segment_->give_back(begin, offset::chunk(side_, chunks_with_memory_) - begin);
     chunks_with_memory_ = kept;
   }
-  if (kept > first_chunks) user_.timers().arm(trim_, user_.now() + until_trimmed);
+  trim_later();
+}
+
+void shared_link::trim_later() noexcept {
+  if (chunks_with_memory_ == first_chunks || trim_.is_armed()) return;
+  user_.timers().arm(trim_, user_.now() + until_trimmed);
 }
 
 bool shared_link::reclaim_chunks() noexcept {

@@ -196,6 +196,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   /// next.
   slot_set postponed_;
   void trim() noexcept;
+  void trim_later() noexcept;
   member_timer<&shared_link::trim> trim_{*this};
   unsigned chunks_with_memory_ = first_chunks;
   int chunk_refusal_ = 0;

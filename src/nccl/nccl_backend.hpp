@@ -52,6 +52,9 @@ class nccl_backend final : public backend,
                std::shared_ptr<nccl::device> on);
   ~nccl_backend() override;
 
+  [[nodiscard]] bool sends_to_many() const noexcept override {
+    return host_.sends_to_many();
+  }
   void start(operation& op) noexcept override;
   bool withdraw(operation& op) noexcept override;
   /// The descriptions of messages in device memory are its host backend's messages.

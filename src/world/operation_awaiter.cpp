@@ -68,7 +68,9 @@ bool operation_awaiter::await_start(continuation& k) noexcept {
   begin();
   if (outcome_ == outcome::pending) return true;
   reactor& user = core_->runtime().user();
-  if (user.may_go_on_at_once() || &k.home() != &user) [[likely]]
+  if (!user.is_current() || &k.home() != &user) return false;
+  user.count_at_once(bytes_moved);
+  if (user.may_go_on_at_once()) [[likely]]
     return false;
   // A loop of operations that need no wait lets the others have their turn (law 9).
   user.schedule_next_turn(k);

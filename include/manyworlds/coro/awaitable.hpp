@@ -66,6 +66,11 @@ concept customizes_early_cancel = requires(A& a) {
   { a.await_early_cancel() } noexcept -> std::same_as<bool>;
 };
 
+/// Holds for an awaiter that ends as cancelled only if its task was asked to stop. A task
+/// then need not ask `await_must_resume` before.
+template <class A>
+concept cancelled_only_if_asked = requires { typename A::cancelled_only_if_asked; };
+
 }  // namespace detail
 
 // clang-format on

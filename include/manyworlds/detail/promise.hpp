@@ -97,8 +97,7 @@ class promise_base : public continuation {
   struct awaiter_verbs {
     bool (*cancel)(void*) noexcept;
     bool (*must_resume)(const void*) noexcept;
-    /// It ends as cancelled only if this task was asked to.
-    bool must_resume_unless_asked;
+    bool is_cancelled_only_if_asked;
   };
   template <class Awaiter>
   static constexpr awaiter_verbs verbs_of{
@@ -106,52 +105,51 @@ class promise_base : public continuation {
       [](const void* a) noexcept {
         return static_cast<const Awaiter*>(a)->await_must_resume();
       },
-      requires {typename Awaiter::cancelled_only_if_asked;
-}
+      cancelled_only_if_asked<Awaiter>};
+
+  template <class Awaiter>
+  void suspend_on(Awaiter& a) noexcept {
+    MW_ASSERT(state_ == state::running, "only a task that runs awaits something");
+    awaiter_ = std::addressof(a);
+    verbs_ = &verbs_of<Awaiter>;
+    state_ = state::suspended;
+  }
+
+  /// Called when what is awaited has ended: the task goes on, or ends as cancelled.
+  std::coroutine_handle<> awaited() noexcept {
+    MW_ASSERT(state_ == state::suspended,
+              "a task is resumed once for each await (law 1)");
+    const bool may_be_cancelled =
+        cancel_requested_ || !verbs_->is_cancelled_only_if_asked;
+    if (may_be_cancelled && !verbs_->must_resume(awaiter_)) return end_cancelled();
+    state_ = state::running;
+    return self_;
+  }
+
+  /// Ends the task as cancelled. The frame stays suspended at its await until its owner
+  /// destroys it: the locals unwind then.
+  std::coroutine_handle<> end_cancelled() noexcept {
+    outcome_ = task_outcome::cancelled;
+    return ended();
+  }
+
+  std::coroutine_handle<> ended() noexcept {
+    MW_ASSERT(state_ == state::running || state_ == state::suspended,
+              "a task that was started ends once");
+    MW_ASSERT(outcome_ != task_outcome::running, "a task has an outcome when it ends");
+    state_ = state::ended;
+    return parent_->take();
+  }
+
+  std::coroutine_handle<> self_;
+  continuation* parent_ = nullptr;
+  std::exception_ptr error_;
+  void* awaiter_ = nullptr;
+  const awaiter_verbs* verbs_ = nullptr;
+  state state_ = state::created;
+  task_outcome outcome_ = task_outcome::running;
+  bool cancel_requested_ = false;
 };
-
-template <class Awaiter>
-void suspend_on(Awaiter& a) noexcept {
-  MW_ASSERT(state_ == state::running, "only a task that runs awaits something");
-  awaiter_ = std::addressof(a);
-  verbs_ = &verbs_of<Awaiter>;
-  state_ = state::suspended;
-}
-
-/// Called when what is awaited has ended: the task goes on, or ends as cancelled.
-std::coroutine_handle<> awaited() noexcept {
-  MW_ASSERT(state_ == state::suspended, "a task is resumed once for each await (law 1)");
-  const bool may_be_cancelled = cancel_requested_ || !verbs_->must_resume_unless_asked;
-  if (may_be_cancelled && !verbs_->must_resume(awaiter_)) return end_cancelled();
-  state_ = state::running;
-  return self_;
-}
-
-/// Ends the task as cancelled. The frame stays suspended at its await until its owner
-/// destroys it: the locals unwind then.
-std::coroutine_handle<> end_cancelled() noexcept {
-  outcome_ = task_outcome::cancelled;
-  return ended();
-}
-
-std::coroutine_handle<> ended() noexcept {
-  MW_ASSERT(state_ == state::running || state_ == state::suspended,
-            "a task that was started ends once");
-  MW_ASSERT(outcome_ != task_outcome::running, "a task has an outcome when it ends");
-  state_ = state::ended;
-  return parent_->take();
-}
-
-std::coroutine_handle<> self_;
-continuation* parent_ = nullptr;
-std::exception_ptr error_;
-void* awaiter_ = nullptr;
-const awaiter_verbs* verbs_ = nullptr;
-state state_ = state::created;
-task_outcome outcome_ = task_outcome::running;
-bool cancel_requested_ = false;
-}
-;
 
 // --------------------------------------------------------------------------------------
 
