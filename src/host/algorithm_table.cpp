@@ -199,6 +199,12 @@ algorithm choose_algorithm(std::span<const algorithm_rule> own,
   return algorithm::flat;
 }
 
+bool has_rule_for(std::span<const algorithm_rule> own,
+                  const collective_extent& extent) noexcept {
+  return std::any_of(own.begin(), own.end(),
+                     [&](const algorithm_rule& r) { return fits(r, extent); });
+}
+
 collective_function function_for(operation_kind kind, algorithm use) noexcept {
   return function_of(kind, use);
 }

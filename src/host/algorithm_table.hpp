@@ -23,6 +23,10 @@ struct collective_extent {
 [[nodiscard]] algorithm choose_algorithm(std::span<const algorithm_rule> own,
                                          const collective_extent& extent) noexcept;
 
+/// Returns whether one of these rules fits.
+[[nodiscard]] bool has_rule_for(std::span<const algorithm_rule> own,
+                                const collective_extent& extent) noexcept;
+
 /// Returns the function that carries out the kind by that algorithm; null if there is
 /// none (`can_do`).
 [[nodiscard]] collective_function function_for(operation_kind kind,

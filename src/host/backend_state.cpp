@@ -44,8 +44,10 @@ host_backend::state::state(reactor& r, backend_listener& told,
     if (peer == self || !channels[at].is_open()) continue;
     if (channels[at].has_slot()) {
       ++shared_;
-      connections_[at] = std::make_unique<host::shared_connection>(
-          *this, *this, peer, channels[at].take_slot());
+      shm_slot slot = channels[at].take_slot();
+      collectives_.add_link(peer, slot.link(), slot.index());
+      connections_[at] =
+          std::make_unique<host::shared_connection>(*this, *this, peer, std::move(slot));
     } else {
       connections_[at] = std::make_unique<host::stream_connection>(
           *this, *this, peer, channels[at].take_stream());

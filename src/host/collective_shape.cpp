@@ -13,11 +13,6 @@ namespace manyworlds::inline v0::detail::host {
 
 namespace {
 
-bool reduces(operation_kind kind) noexcept {
-  using enum operation_kind;
-  return kind == reduce || kind == all_reduce || kind == reduce_scatter;
-}
-
 /// Says which buffers of this member count; the others may hold anything.
 struct used_buffers {
   bool in = true;
@@ -199,6 +194,11 @@ std::uint64_t agreed_counts(const collective_part& part, operation_kind kind) no
 }
 
 }  // namespace
+
+bool reduces(operation_kind kind) noexcept {
+  using enum operation_kind;
+  return kind == reduce || kind == all_reduce || kind == reduce_scatter;
+}
 
 bool has_root(operation_kind kind) noexcept {
   using enum operation_kind;

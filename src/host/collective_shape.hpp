@@ -77,6 +77,9 @@ struct collective_shape {
 /// Returns whether one member gives or receives everything.
 [[nodiscard]] bool has_root(operation_kind kind) noexcept;
 
+/// Returns whether it combines what the members give.
+[[nodiscard]] bool reduces(operation_kind kind) noexcept;
+
 /// Returns what is wrong with the arguments of this member alone; empty if nothing is.
 [[nodiscard]] std::string validate_collective(const operation& op, rank_t self,
                                               rank_t size);

@@ -10,6 +10,13 @@
 
 namespace manyworlds::inline v0::detail::host {
 
+namespace {
+
+/// Worlds with few collectives make no pages.
+constexpr std::uint64_t first_for_pages = 4;
+
+}  // namespace
+
 collectives::step::step(collectives& owner, function f) noexcept
     : work([](work& w) noexcept {
         auto& self = static_cast<step&>(w);
@@ -36,7 +43,12 @@ collectives::end_of_task::end_of_task(collectives& owner) noexcept
       owner(owner) {}
 
 collectives::collectives(core& shared, collective_port& port)
-    : core_(shared), port_(port), schedule_(shared, *this), tracker_(shared, *this) {}
+    : core_(shared),
+      port_(port),
+      schedule_(shared, *this),
+      tracker_(shared, *this),
+      agreement_(shared, port, tracker_),
+      by_page_(shared, schedule_, port, agreement_, *this) {}
 
 // The backend is quiet: the coroutine waits for nothing that still comes, and its work
 // in the reactor's queue has run.
@@ -47,6 +59,7 @@ collectives::~collectives() {
 void collectives::stop() noexcept {
   stopped_ = true;
   tracker_.stop();
+  by_page_.stop();
   schedule_.stop();
 }
 
@@ -54,20 +67,30 @@ void collectives::queue(step& s) noexcept {
   if (!stopped_ && !std::exchange(s.is_queued, true)) core_.home.schedule(s);
 }
 
-algorithm collectives::algorithm_for(const collective_shape& shape) noexcept {
+const collectives::choice& collectives::choice_for(
+    const collective_shape& shape) noexcept {
   MW_ASSERT(
       shape.kind >= operation_kind::barrier && shape.kind <= operation_kind::all_to_all,
       "a collective is of a known kind");
   choice& last = choices_[static_cast<std::size_t>(shape.kind) - first_kind];
-  if (last.bytes == shape.bytes) return last.use;
+  if (last.bytes == shape.bytes) return last;
   collective_extent extent;
   extent.kind = shape.kind;
   extent.members = core_.size;
   extent.bytes = shape.bytes;
   extent.one_host = core_.options.one_host;
   last.use = choose_algorithm(core_.options.algorithms, extent);
+  last.is_own = has_rule_for(core_.options.algorithms, extent);
   last.bytes = shape.bytes;
-  return last.use;
+  return last;
+}
+
+// All members come to the same result: it depends on what the signature says, and on
+// rules that all have.
+bool collectives::fits_page(const collective_shape& shape) noexcept {
+  if (!core_.options.one_host || choice_for(shape).is_own) return false;
+  const std::optional<std::size_t> most = largest_payload(shape, core_.size);
+  return most && *most <= shm::page_layout::place_bytes;
 }
 
 void collectives::enter(operation& op) {
@@ -161,6 +184,11 @@ void collectives::dispute_found() {
 
 void collectives::peer_left(rank_t peer) {
   if (!stopped_) dispute_found();
+  if (!stopped_) {
+    agreement_.peer_left(peer);
+    if (is_held_ && agreement_.is_decided()) queue(held_step_);
+    by_page_.peer_left();
+  }
   if (!stopped_) give_up_active();
   if (!stopped_) tracker_.peer_left(peer);
 }
@@ -183,9 +211,39 @@ void collectives::begin(operation& op, collective_shape&& shape, algorithm use) 
   tracker_.begin(op.backend.number, op.kind, op.limit);
   const collective_signature signature(shape, use, op.backend.number);
   schedule_.open(std::move(shape), signature);
-  task_ = carry_out(schedule_, use);
+  active_use_ = use;
+  carry_out_active();
+}
+
+void collectives::carry_out_active() {
+  if (fits_page(schedule_.shape())) {
+    const std::uint64_t number = active_->backend.number;
+    if (number >= first_for_pages && agreement_.may_begin()) agreement_.begin();
+    switch (agreement_.way_of(number)) {
+      case page_agreement::way::pages:
+        if (!by_page_.has_pages()) by_page_.use(agreement_.take_pages());
+        return by_page_.begin();
+      case page_agreement::way::undecided:
+        is_held_ = true;
+        return;
+      case page_agreement::way::messages:
+        break;
+    }
+  }
+  task_ = carry_out(schedule_, active_use_);
   task_runs_ = true;
   task_.promise().start(end_of_task_).resume();
+}
+
+const char* collectives::handle_page(rank_t peer, const frame& f) {
+  const char* const wrong = agreement_.handle(peer, f);
+  if (!wrong && is_held_ && agreement_.is_decided()) queue(held_step_);
+  return wrong;
+}
+
+void collectives::go_on_held() {
+  if (!std::exchange(is_held_, false) || schedule_.is_failing()) return;
+  carry_out_active();
 }
 
 // Called from within the coroutine's last suspension: its frame stays until the next
@@ -220,6 +278,8 @@ void collectives::end_active(operation_end how) noexcept {
 
 void collectives::give_up_active() {
   if (stopped_ || !active_ || !schedule_.is_failing()) return;
+  by_page_.stop();
+  is_held_ = false;
   const schedule_failure why = schedule_.failure();
   const std::uint64_t number = active_->backend.number;
   if (why.why != cause::closed && !is_alone()) {
@@ -275,6 +335,10 @@ void collectives::leave() {
   tracker_.settle_now();
   if (stopped_) return;
   fail_waiting(0, core_.self);
+  // Its messages fail with the leave; what waits for pages has none.
+  if (by_page_.is_active() || is_held_) {
+    schedule_.fail({core_.self, cause::closed, closed_text(core_.self), {}});
+  }
   closed_from_ = 0;
   closed_by_ = core_.self;
 }

@@ -9,6 +9,8 @@
 #include <string>
 
 #include "host/collective_tracker.hpp"
+#include "host/page_agreement.hpp"
+#include "host/page_collective.hpp"
 #include "host/schedule.hpp"
 #include "manyworlds/coro/task.hpp"
 
@@ -54,9 +56,18 @@ class collectives final : private schedule_port, private tracker_listener {
   collectives& operator=(const collectives&) = delete;
   ~collectives();
 
+  /// Notes the link to a member of this host. Called before anything else.
+  void add_link(rank_t peer, std::shared_ptr<shm::shared_link> link, unsigned slot) {
+    agreement_.add_link(peer, std::move(link), slot);
+  }
   void enter(operation& op);
   /// Handles a frame about a collective. Returns null, or what is wrong with it.
-  const char* handle(rank_t peer, const frame& f) { return tracker_.handle(peer, f); }
+  const char* handle(rank_t peer, const frame& f) {
+    if (f.kind != frame_kind::page) return tracker_.handle(peer, f);
+    return handle_page(peer, f);
+  }
+  /// Called when the collective that goes through pages is done.
+  void page_ended() noexcept { end_active(operation_end::done); }
   /// Called when a message of a collective has come for which no receive waits.
   void note_message(rank_t peer, collective_signature theirs) noexcept;
   /// Called when nothing more follows from that member.
@@ -82,7 +93,15 @@ class collectives final : private schedule_port, private tracker_listener {
     collectives& owner;
   };
 
-  [[nodiscard]] algorithm algorithm_for(const collective_shape& shape) noexcept;
+  struct choice;
+  [[nodiscard]] const choice& choice_for(const collective_shape& shape) noexcept;
+  [[nodiscard]] algorithm algorithm_for(const collective_shape& shape) noexcept {
+    return choice_for(shape).use;
+  }
+  [[nodiscard]] bool fits_page(const collective_shape& shape) noexcept;
+  const char* handle_page(rank_t peer, const frame& f);
+  void carry_out_active();
+  void go_on_held();
   void begin_next();
   [[nodiscard]] std::uint64_t first_open() const noexcept;
   [[nodiscard]] bool is_contradicted();
@@ -100,6 +119,7 @@ class collectives final : private schedule_port, private tracker_listener {
   struct choice {
     std::size_t bytes = std::numeric_limits<std::size_t>::max();
     algorithm use = algorithm::flat;
+    bool is_own = false;  ///< by a rule of the runtime's own
   };
   static constexpr auto first_kind = static_cast<std::size_t>(operation_kind::barrier);
   static constexpr std::size_t kinds =
@@ -125,12 +145,17 @@ class collectives final : private schedule_port, private tracker_listener {
   collective_port& port_;
   schedule schedule_;
   collective_tracker tracker_;
+  page_agreement agreement_;
+  page_collective by_page_;
   std::array<choice, kinds> choices_{};
   operation_queue waiting_;
   operation* active_ = nullptr;
   task<void> task_;
   end_of_task end_of_task_{*this};
   bool task_runs_ = false;
+  /// The active one waits for the answers by which its way is known.
+  bool is_held_ = false;
+  algorithm active_use_ = algorithm::flat;
   bool given_up_ = false;     ///< the active one was
   bool is_reported_ = false;  ///< the world was told that the active one fails
   /// The first number that cannot end, since `closed_by_` has left.
@@ -143,6 +168,7 @@ class collectives final : private schedule_port, private tracker_listener {
   step dispute_step_{*this, &collectives::dispute_found};
   step next_step_{*this, &collectives::begin_next};
   step give_up_step_{*this, &collectives::give_up_active};
+  step held_step_{*this, &collectives::go_on_held};
 };
 
 }  // namespace manyworlds::inline v0::detail::host

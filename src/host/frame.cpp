@@ -32,6 +32,7 @@ constexpr unsigned fields_of(frame_kind kind) noexcept {
     case frame_kind::pull:
     case frame_kind::complete:
     case frame_kind::unpull:
+    case frame_kind::page:
       return uses_id | uses_generation;
     case frame_kind::data:
       return uses_id | uses_generation | uses_word | uses_bytes;
@@ -129,6 +130,8 @@ const char* check_fields(const frame& f, const frame_limits& limits) noexcept {
       if (f.generation > ready_for_fresh_lanes) return "an unknown readiness";
       if (f.on & lane::reserved) return "a readiness of a lane that has its own window";
       return f.generation != 0 && f.on != 0 ? "fresh lanes with a number" : nullptr;
+    case frame_kind::page:
+      return f.generation > page_refused ? "an unknown word about pages" : nullptr;
     case frame_kind::refuse:
       return f.generation > refuse_closed ? "an unknown way to refuse a collective"
                                           : nullptr;

@@ -35,9 +35,10 @@ enum class frame_kind : std::uint8_t {
   leave,      ///< nothing follows but answers
   left,       ///< the answer to `leave`
   place,      ///< where in its source a member has entered a collective
+  page,       ///< about the pages by which small collectives go
 };
 inline constexpr std::uint8_t last_frame_kind =
-    static_cast<std::uint8_t>(frame_kind::place);
+    static_cast<std::uint8_t>(frame_kind::page);
 
 /// Holds one header. Fields that a kind does not use are zero on the wire, and checked.
 struct frame {
@@ -69,6 +70,12 @@ inline constexpr std::uint32_t offer_granted = 2;
 inline constexpr std::uint32_t ready_for_fresh_lanes = 1;
 inline constexpr std::uint32_t refuse_arguments = 0;
 inline constexpr std::uint32_t refuse_closed = 1;
+/// The sender's page was passed under the token `id`.
+inline constexpr std::uint32_t page_passed = 0;
+/// It has mapped all pages, and uses them from collective `id` on.
+inline constexpr std::uint32_t page_ready = 1;
+/// It never uses pages; `id` is 1.
+inline constexpr std::uint32_t page_refused = 2;
 
 inline constexpr std::size_t frame_size = 40;
 using frame_bytes = std::array<std::byte, frame_size>;

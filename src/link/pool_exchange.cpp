@@ -100,7 +100,43 @@ void pool_exchange::poll() noexcept {
   }
 }
 
+std::uint64_t pool_exchange::pass_page(unsigned slot, int descriptor) noexcept {
+  MW_ASSERT(slot < slot_count, "a page belongs to a slot");
+  const std::uint64_t token = pages_passed_ + 1;
+  if (!line_ || !say({pool_notice::what::page, slot, token}, descriptor)) return 0;
+  pages_passed_ = token;
+  return token;
+}
+
+unique_descriptor pool_exchange::take_page(unsigned slot, std::uint64_t token) noexcept {
+  // The page was passed before it was named, and no more than this is under way.
+  for (unsigned tries = 0; tries < 4; ++tries) {
+    poll();
+    for (passed_page& p : pages_) {
+      if (p.slot == slot && p.token == token) return std::move(p.file);
+    }
+  }
+  return {};
+}
+
+void pool_exchange::forget_page(unsigned slot) noexcept {
+  std::erase_if(pages_, [slot](const passed_page& p) { return p.slot == slot; });
+}
+
+void pool_exchange::keep_page(const pool_notice& notice,
+                              unique_descriptor file) noexcept {
+  if (notice.index >= slot_count || !file) return;
+  // An older one is of a world that is over.
+  forget_page(notice.index);
+  try {
+    pages_.push_back({notice.index, notice.bytes, std::move(file)});
+  } catch (const std::bad_alloc&) {
+    // Its world does without pages.
+  }
+}
+
 void pool_exchange::take(const pool_notice& notice, unique_descriptor file) noexcept {
+  if (notice.kind == pool_notice::what::page) return keep_page(notice, std::move(file));
   if (notice.index >= most_pools) return;
   known_pool& k = known_[notice.index];
   told_pool& t = told_pools_[notice.index];
@@ -129,6 +165,8 @@ void pool_exchange::take(const pool_notice& notice, unique_descriptor file) noex
       MW_ASSERT(told_ > 0, "a pool that was told is counted until it is unmapped");
       t = {};
       --told_;
+      return;
+    case pool_notice::what::page:
       return;
   }
 }

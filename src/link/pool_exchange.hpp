@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "link/local_socket.hpp"
 #include "link/mapped_pool.hpp"
+#include "link/slot_set.hpp"
 #include "manyworlds/detail/pool_registry.hpp"
 
 namespace manyworlds::inline v0::detail::shm {
@@ -17,9 +19,10 @@ inline constexpr unsigned most_pools = 64;
 
 /// A packet between the two. `pool` carries a descriptor, before the first offer that
 /// names it; `gone` says that the pool ended; `unmapped` says that its name may be used
-/// again.
+/// again. `page` carries the page of a member: `index` is the slot of its world, and
+/// `bytes` the token by which its member names it there.
 struct pool_notice {
-  enum class what : std::uint32_t { pool, gone, unmapped };
+  enum class what : std::uint32_t { pool, gone, unmapped, page };
   what kind = what::pool;
   std::uint32_t index = 0;
   std::uint64_t bytes = 0;
@@ -48,6 +51,19 @@ class pool_exchange {
   /// Tells the peer which pools have gone. Returns true if it should be woken for that.
   [[nodiscard]] bool tell_gone() noexcept;
 
+  // Pages of members, which pass through here.
+  /// Says whether descriptors can be passed at all.
+  [[nodiscard]] bool passes_descriptors() const noexcept {
+    return static_cast<bool>(line_);
+  }
+  /// Passes the page of a slot's world. Returns the token that names it; 0 if the kernel
+  /// refuses.
+  [[nodiscard]] std::uint64_t pass_page(unsigned slot, int descriptor) noexcept;
+  /// Returns the page that the peer has passed under that token; empty if there is none.
+  [[nodiscard]] unique_descriptor take_page(unsigned slot, std::uint64_t token) noexcept;
+  /// Drops a page that no world takes any longer.
+  void forget_page(unsigned slot) noexcept;
+
   // Theirs.
   /// Returns the peer's pool, or null if it cannot be read; then `wrong` names the
   /// peer's mistake, if there was one.
@@ -62,6 +78,11 @@ class pool_exchange {
     std::uint64_t id = 0;  ///< 0: the name is free
     bool gone = false;
   };
+  struct passed_page {
+    unsigned slot = 0;
+    std::uint64_t token = 0;
+    unique_descriptor file;
+  };
   struct known_pool {
     std::shared_ptr<mapped_pool> pool;
     const char* wrong = nullptr;
@@ -71,6 +92,7 @@ class pool_exchange {
 
   [[nodiscard]] bool say(const pool_notice& what, int descriptor = -1) noexcept;
   void take(const pool_notice& notice, unique_descriptor file) noexcept;
+  void keep_page(const pool_notice& notice, unique_descriptor file) noexcept;
   void answer(unsigned index) noexcept;
 
   unique_descriptor line_;
@@ -81,6 +103,9 @@ class pool_exchange {
   std::array<known_pool, most_pools> known_{};
   unsigned mapped_ = 0;
   bool owes_answers_ = false;
+  std::uint64_t pages_passed_ = 0;
+  /// At most one for each slot.
+  std::vector<passed_page> pages_;
 };
 
 }  // namespace manyworlds::inline v0::detail::shm

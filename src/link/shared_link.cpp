@@ -70,6 +70,7 @@ void shared_link::detach(unsigned slot) noexcept {
   slots_[slot] = {};
   pending_.erase(slot);
   postponed_.erase(slot);
+  pools_.forget_page(slot);
   // What is still in its ring belongs to a world that is over.
   if (wake_ups_in_.polled().contains(slot)) wake_ups_in_.park(slot, [] { return false; });
   if (--attached_ > 0) return;

@@ -107,6 +107,8 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   void wake_peer() noexcept {
     if (wake_ups_out_.wake()) send_wake_up();
   }
+  /// Wakes a peer that says elsewhere that it sleeps.
+  void wake_sleeper() noexcept { send_wake_up(); }
   /// Says whether another polled slot has something.
   [[nodiscard]] bool others_have_something(unsigned slot) noexcept;
   /// Reserves memory for more outgoing chunks. Returns false if all have it, or if

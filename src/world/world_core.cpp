@@ -30,6 +30,7 @@ host_backend_options host_options_of(const world_options& o, const runtime_optio
                                      const world_view& members) {
   host_backend_options b;
   b.one_host = is_on_one_host(members);
+  b.world_id = members.id;
   b.algorithms = rt.algorithms;
   b.stall_limit = o.stall;
   b.collective_log = o.collective_log;

@@ -1,0 +1,99 @@
+// Page collective: carries out one small collective at a time by stores in this member's
+// page and looks at the others'.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "host/page_agreement.hpp"
+#include "host/schedule.hpp"
+#include "io/reactor.hpp"
+
+namespace manyworlds::inline v0::detail::host {
+
+class collectives;
+
+/// Returns the largest payload that any member gives to such a collective. Returns
+/// nothing if the members do not all know it.
+[[nodiscard]] std::optional<std::size_t> largest_payload(const collective_shape& shape,
+                                                         rank_t members);
+
+/// Carries out what a schedule was opened with. A user's buffers are touched in this
+/// member's own steps alone, so that they are untouched once it has stopped (law 4).
+class page_collective final : private poller {
+ public:
+  page_collective(core& shared, schedule& shape, collective_port& port,
+                  const page_agreement& links, collectives& owner) noexcept;
+  page_collective(const page_collective&) = delete;
+  page_collective& operator=(const page_collective&) = delete;
+  ~page_collective() { stop(); }
+
+  /// Takes the pages that all members have agreed to use.
+  void use(page_set pages);
+  [[nodiscard]] bool has_pages() const noexcept { return pages_.own != nullptr; }
+  [[nodiscard]] bool is_active() const noexcept { return active_; }
+  /// Begins. Calls `collectives::page_ended` when it is done, perhaps at once; a failure
+  /// is the schedule's.
+  void begin();
+  /// Looks again: a member has left.
+  void peer_left();
+  /// Ends at once: no page and no buffer is touched afterwards.
+  void stop() noexcept;
+
+ private:
+  enum class reads : std::uint8_t { none, root, all };
+  enum class looked : std::uint8_t { absent, entered, failed };
+
+  bool poll() noexcept override;
+  bool prepare_sleep(std::optional<duration>& limit) noexcept override;
+  void cancel_sleep() noexcept override;
+
+  bool go_on();
+  /// Returns the number that all others must have entered before this member may
+  /// publish; 0 if none.
+  [[nodiscard]] std::uint64_t room_wanted() const noexcept;
+  [[nodiscard]] bool has_room();
+  void publish();
+  [[nodiscard]] bool is_contradicted();
+  bool take();
+  bool take_from(rank_t rank);
+  [[nodiscard]] looked look_at(rank_t rank, std::span<const std::byte>& payload);
+  void copy_own();
+  void take_payload(rank_t rank, std::span<const std::byte> payload);
+  void combine(rank_t rank, std::span<const std::byte> payload);
+  [[nodiscard]] std::span<const std::byte> given() const noexcept;
+  [[nodiscard]] std::size_t expected_from(rank_t rank) const noexcept;
+  [[nodiscard]] bool has_come();
+  [[nodiscard]] bool has_left(rank_t rank) const;
+  [[nodiscard]] bool lost_a_reader();
+  void fail(rank_t rank, enum cause why, std::string detail,
+            collective_signature theirs = {});
+  void watch();
+
+  core& core_;
+  schedule& schedule_;
+  collective_port& port_;
+  const page_agreement& links_;
+  collectives& owner_;
+  page_set pages_;
+  shm::page_group group_;
+  /// The number of the page collective under way, or of the last one: pages count their
+  /// own.
+  std::uint64_t number_ = 0;
+  std::array<std::uint64_t, shm::page_layout::places> place_used_{};
+  unsigned next_place_ = 0;
+  reads reads_ = reads::none;
+  bool active_ = false;
+  bool is_polled_ = false;
+  bool is_published_ = false;
+  bool any_left_ = false;
+  /// The member whose entry is taken next.
+  rank_t next_ = 0;
+  /// What the first member gave to a reduction.
+  std::span<const std::byte> first_;
+};
+
+}  // namespace manyworlds::inline v0::detail::host
