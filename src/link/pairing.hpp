@@ -37,8 +37,8 @@ struct shared_parts {
   std::unique_ptr<shm_segment> segment;
   /// One end of a stream socket; a byte on it wakes the peer's reactor.
   socket wake_socket;
-  /// One end of the connection on which they paired, which carries descriptors; none
-  /// where the kernel is simulated.
+  /// One end of the connection on which they paired, which carries descriptors; a
+  /// simulation may have none.
   unique_descriptor line;
   /// Set if the peer's memory may be read.
   std::optional<remote_memory> memory;

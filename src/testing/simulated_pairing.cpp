@@ -1,6 +1,7 @@
 #include "testing/simulated_pairing.hpp"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -145,9 +146,23 @@ void simulated_pairing::answer(exchange& e) {
   }
   parts.wake_socket = socket(simulated_kernel::sockets(self_), here);
   e.parts.wake_socket = socket(simulated_kernel::sockets(*e.process), there);
+  pass_line(parts, e.parts);
   e.reply_proof = expected->reply;
   furnish(parts, *e.process);
   told_.paired(e.from, std::move(parts));
+}
+
+// The line is the kernel's own: what is written to it is there at once. A few pairs have
+// none, as if the kernel passed no descriptors.
+void simulated_pairing::pass_line(shared_parts& ours, shared_parts& theirs) {
+  int ends[2];
+  if (random_.one_in(8) ||
+      ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) !=
+          0) {
+    return;
+  }
+  ours.line = unique_descriptor(ends[0]);
+  theirs.line = unique_descriptor(ends[1]);
 }
 
 // Adds our futex in the segment and the peer's memory.

@@ -17,9 +17,9 @@
 namespace manyworlds::inline v0::detail::shm {
 
 /// Replaces the Unix socket and what it passes. The segment is a real one, mapped twice
-/// into this process; the wake-up socket is one of a simulated pair; the peer's memory is
-/// this process's, readable while the peer lives. At random, reading is refused for some
-/// pairs, at once or after a while.
+/// into this process; the wake-up socket is one of a simulated pair; the line is a real
+/// one; the peer's memory is this process's, readable while the peer lives. At random,
+/// reading is refused for some pairs, at once or after a while.
 class simulated_pairing final : public pairing, private simulated_resident {
  public:
   simulated_pairing(simulated_process& self, reactor& service, const incarnation& id,
@@ -37,6 +37,7 @@ class simulated_pairing final : public pairing, private simulated_resident {
   void take(std::shared_ptr<exchange> request);
   void arrived() noexcept;
   void answer(exchange& e);
+  void pass_line(shared_parts& ours, shared_parts& theirs);
   void furnish(shared_parts& parts, simulated_process& peer);
 
   simulated_process& self_;

@@ -71,6 +71,10 @@ frame sample(frame_kind kind) {
       f.on = 2;
       f.word = 6;
       return f;
+    case frame_kind::page:
+      f.id = 5;
+      f.generation = 2;
+      return f;
     default:
       return f;
   }
