@@ -65,11 +65,11 @@ page_collective::page_collective(core& shared, schedule& shape, collective_port&
 void page_collective::use(page_set pages) {
   MW_ASSERT(!has_pages() && pages.own, "a world has one set of pages");
   pages_ = std::move(pages);
-  std::vector<const shm::page_words*> all;
   for (const std::unique_ptr<shm::peer_page>& other : pages_.others) {
-    all.push_back(other ? &other->words() : &pages_.own->words());
+    words_.push_back(other ? &other->words() : &pages_.own->words());
   }
-  group_ = shm::page_group(pages_.own->words(), std::move(all),
+  known_.resize(words_.size());
+  group_ = shm::page_group(pages_.own->words(), words_, known_,
                            static_cast<std::size_t>(core_.self));
 }
 

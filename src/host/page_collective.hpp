@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "host/page_agreement.hpp"
 #include "host/schedule.hpp"
@@ -79,6 +81,8 @@ class page_collective final : private poller {
   const page_agreement& links_;
   collectives& owner_;
   page_set pages_;
+  std::vector<const shm::page_words*> words_;
+  std::vector<std::uint64_t> known_;
   shm::page_group group_;
   /// The number of the page collective under way, or of the last one: pages count their
   /// own.

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "link/shared_word.hpp"
 #include "manyworlds/detail/assertion.hpp"
@@ -75,7 +74,7 @@ struct page_look {
 };
 
 /// One member's view of the pages of all members of a world, its own included.
-/// Lifetime: the pages outlive it.
+/// Lifetime: the pages, and both lists, outlive it.
 ///
 /// A member enters number n only when it has ended n - 1, and n stands in the entry of
 /// n - Entries. So an entry is free when all others have entered something later.
@@ -85,9 +84,12 @@ class basic_page_group {
   using words = basic_page_words<Memory, Entries>;
 
   basic_page_group() noexcept = default;
-  basic_page_group(words& own, std::vector<const words*> all, std::size_t self)
-      : own_(&own), all_(std::move(all)), known_(all_.size(), 0), self_(self) {
+  /// `all` are the pages by rank; `known` has room for a number of each, 0 at first.
+  basic_page_group(words& own, std::span<const words* const> all,
+                   std::span<std::uint64_t> known, std::size_t self) noexcept
+      : own_(&own), all_(all), known_(known), self_(self) {
     MW_ASSERT(self < all_.size() && all_[self] == &own, "this member's page is its own");
+    MW_ASSERT(known_.size() == all_.size(), "each member has a number");
     MW_ASSERT(all_.size() <= page_wait::most_members, "a word names each member");
   }
 
@@ -192,9 +194,9 @@ class basic_page_group {
 
  private:
   words* own_ = nullptr;
-  std::vector<const words*> all_;
+  std::span<const words* const> all_;
   /// The last number that each member is known to have entered.
-  std::vector<std::uint64_t> known_;
+  std::span<std::uint64_t> known_;
   std::size_t self_ = 0;
 };
 
