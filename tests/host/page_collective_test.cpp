@@ -1,9 +1,6 @@
 // Small collectives of one host, which go through pages that one member writes and all
 // read.
-#include <cstring>
-#include <deque>
-
-#include "collective_fixture.hpp"
+#include "page_fixture.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::host_tests;
@@ -15,55 +12,6 @@ const std::vector<operation_kind> paged_kinds{
     operation_kind::broadcast,  operation_kind::reduce,        operation_kind::all_reduce,
     operation_kind::gather,     operation_kind::all_gather,    operation_kind::scatter,
     operation_kind::all_to_all, operation_kind::reduce_scatter};
-
-host_backend_options on_one_host() {
-  host_backend_options o;
-  o.one_host = true;
-  o.world_id = 0x1234567;
-  return o;
-}
-
-std::vector<ground> page_grounds() {
-  std::vector<ground> all;
-  for (const ground g : all_grounds()) {
-    if (is_shared(g)) all.push_back(g);
-  }
-  return all;
-}
-
-void carry_out_run(cluster& c, collective_run& all) {
-  all.start(c);
-  REQUIRE(c.until([&] { return all.ended(); }));
-  all.check();
-  for (rank_t r = 0; r < all.size; ++r) CHECK(c[r].events.reason == "");
-}
-
-void barriers(cluster& c, rank_t size, int times) {
-  for (int i = 0; i < times; ++i) {
-    std::deque<barrier_op> ops(static_cast<std::size_t>(size));
-    for (rank_t r = 0; r < size; ++r) c.at(r).start(ops[static_cast<std::size_t>(r)]);
-    REQUIRE(c.until([&] {
-      return std::all_of(ops.begin(), ops.end(), [](auto& op) { return op.done(); });
-    }));
-  }
-}
-
-std::uint64_t messages_of(cluster& c, rank_t size) {
-  std::uint64_t all = 0;
-  for (rank_t r = 0; r < size; ++r) all += c.at(r).counters().messages_sent;
-  return all;
-}
-
-/// A world whose collectives go through pages from now on.
-struct paged {
-  explicit paged(rank_t size, ground g = ground::shared_simulated,
-                 host_backend_options o = on_one_host())
-      : c(size, g, o), size(size) {
-    barriers(c, size, 16);
-  }
-  cluster c;
-  rank_t size;
-};
 
 }  // namespace
 
@@ -129,6 +77,232 @@ TEST_SUITE("host collectives: pages") {
         collective_run all(kind, 4, 100, by, 0, false, false);
         carry_out_run(p.c, all);
       }
+    }
+  }
+
+  TEST_CASE("a root that only gives is a few broadcasts ahead, and all come in order") {
+    for (const ground g : page_grounds()) {
+      CAPTURE(std::string(name_of(g)));
+      constexpr int many = 40;
+      paged p(3, g);
+      std::vector<std::vector<std::int32_t>> sent;
+      std::vector<std::vector<std::int32_t>> got;
+      for (int i = 0; i < many; ++i) {
+        sent.emplace_back(i % 3 == 0 ? 700 : 5, i);
+        got.emplace_back(sent.back().size(), -1);
+      }
+      std::deque<collective_op> gives;
+      std::deque<collective_op> takes;
+      std::deque<collective_op> also;
+      std::vector<std::vector<std::int32_t>> others = got;
+      for (std::size_t i = 0; i < many; ++i) {
+        auto& op = gives.emplace_back(operation_kind::broadcast, sent[i], sent[i]);
+        op.part.root = 1;
+        p.c.at(1).start(op);
+      }
+      p.c.settle();
+      CHECK(gives[0].done());
+      CHECK_FALSE(gives.back().ended());
+      for (std::size_t i = 0; i < many; ++i) {
+        auto& op = takes.emplace_back(operation_kind::broadcast, got[i], got[i]);
+        op.part.root = 1;
+        p.c.at(0).start(op);
+        auto& other = also.emplace_back(operation_kind::broadcast, others[i], others[i]);
+        other.part.root = 1;
+        p.c.at(2).start(other);
+      }
+      REQUIRE(p.c.until([&] {
+        return gives.back().ended() && takes.back().ended() && also.back().ended();
+      }));
+      CHECK(got == sent);
+      CHECK(others == sent);
+    }
+  }
+
+  TEST_CASE("a member that comes to its number before all have answered waits for them") {
+    cluster c(3, ground::shared_simulated, on_one_host());
+    barriers(c, 3, 3);
+    // Member 2 is away: it answers nothing, and only members 0 and 1 go on.
+    c.sim().stop(*c[2].process);
+    std::deque<collective_op> ops;
+    std::int32_t value = 7;
+    for (int i = 0; i < 40; ++i) {
+      auto& op = ops.emplace_back(operation_kind::broadcast, std::span(&value, 1),
+                                  std::span(&value, 1));
+      op.part.root = 0;
+      c.at(0).start(op);
+    }
+    c.sim().run_for(std::chrono::milliseconds(100));
+    c.sim().resume(*c[2].process);
+    std::deque<collective_op> others;
+    std::vector<std::int32_t> got(80, 0);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      auto& op = others.emplace_back(operation_kind::broadcast, std::span(&got[i], 1),
+                                     std::span(&got[i], 1));
+      op.part.root = 0;
+      c.at(i % 2 == 0 ? 1 : 2).start(op);
+    }
+    REQUIRE(c.until(
+        [&] { return ops.back().done() && others[78].done() && others[79].done(); }));
+    CHECK(std::all_of(got.begin(), got.end(), [](std::int32_t v) { return v == 7; }));
+  }
+
+  TEST_CASE("an overdue collective names the absent ranks, through pages too") {
+    paged p(3);
+    std::deque<barrier_op> ops(2);
+    p.c.at(0).start(ops[0]);
+    p.c.at(2).start(ops[1]);
+    CHECK_FALSE(p.c.at(2).withdraw(ops[1]));
+    p.c.sim().run_for(5500ms);
+    REQUIRE(p.c[0].events.warnings.size() == 1);
+    CHECK(p.c[0].events.warnings[0] == "barrier 17 waits for rank 1");
+    const auto status = p.c.at(0).collective();
+    REQUIRE(status);
+    CHECK(status->absent == std::vector<rank_t>{1});
+    p.c.sim().run_for(56s);
+    CHECK(p.c[0].events.cause == cause::overdue);
+    CHECK(p.c[0].events.broken_by == std::vector<rank_t>{1});
+    CHECK_FALSE(ops[0].ended());
+  }
+
+  TEST_CASE(
+      "what a member entered before it left counts, and what it did not is closed") {
+    for (const ground g : page_grounds()) {
+      for (rank_t leaver = 0; leaver < 3; ++leaver) {
+        CAPTURE(std::string(name_of(g)));
+        CAPTURE(leaver);
+        paged p(3, g);
+        cluster& c = p.c;
+        std::deque<barrier_op> first(3);
+        for (rank_t r = 0; r < 3; ++r) c.at(r).start(first[static_cast<std::size_t>(r)]);
+        REQUIRE(c.until([&] { return first[static_cast<std::size_t>(leaver)].ended(); }));
+        // Others wait in the next one already.
+        std::deque<barrier_op> second(3);
+        for (rank_t r = 0; r < 3; ++r) {
+          if (r != leaver) c.at(r).start(second[static_cast<std::size_t>(r)]);
+        }
+        c.settle();
+        c.at(leaver).leave(c[leaver].gone, c[leaver].home->now() + 5s);
+        REQUIRE(c.until([&] { return c[leaver].gone.runs == 1; }));
+        REQUIRE(c.until([&] {
+          return std::count_if(second.begin(), second.end(),
+                               [](auto& op) { return op.ended(); }) == 2;
+        }));
+        for (rank_t r = 0; r < 3; ++r) {
+          CHECK(first[static_cast<std::size_t>(r)].done());
+          if (r != leaver)
+            CHECK(second[static_cast<std::size_t>(r)].failed(cause::closed));
+          CHECK(c[r].events.quiet());
+        }
+      }
+    }
+  }
+
+  TEST_CASE("a root cannot give to a member that has left, nor can that one go on") {
+    paged p(3);
+    p.c.at(2).leave(p.c[2].gone, p.c[2].home->now() + 5s);
+    REQUIRE(p.c.until([&] { return p.c[2].gone.runs == 1; }));
+    std::int32_t value = 1;
+    collective_op op(operation_kind::broadcast, std::span(&value, 1),
+                     std::span(&value, 1));
+    op.part.root = 0;
+    p.c.at(0).start(op);
+    REQUIRE(p.c.until([&] { return op.ended(); }));
+    CHECK(op.failed(cause::closed));
+    barrier_op late;
+    p.c.at(1).start(late);
+    REQUIRE(p.c.until([&] { return late.ended(); }));
+    CHECK(late.failed(cause::closed));
+  }
+
+  TEST_CASE(
+      "a member that leaves in the midst of a collective touches nothing afterwards") {
+    paged p(2);
+    std::vector<std::int32_t> in(10, 1);
+    std::vector<std::int32_t> out(10, -1);
+    collective_op op(operation_kind::all_reduce, in, out);
+    p.c.at(0).start(op);
+    p.c.at(0).leave(p.c[0].gone, p.c[0].home->now() + 5s);
+    REQUIRE(p.c.until([&] { return op.ended(); }));
+    CHECK(op.failed(cause::closed));
+    collective_op other(operation_kind::all_reduce, in, in);
+    p.c.at(1).start(other);
+    p.c.settle();
+    CHECK(std::all_of(out.begin(), out.end(), [](std::int32_t v) { return v == -1; }));
+  }
+
+  TEST_CASE("two roots that both only give learn that they disagree, whoever is first") {
+    for (const operation_kind kind :
+         {operation_kind::broadcast, operation_kind::scatter}) {
+      CAPTURE(name_of(kind));
+      for (const rank_t first : {0, 1}) {
+        paged p(2);
+        std::vector<std::int32_t> in(kind == operation_kind::scatter ? 4 : 2, 1);
+        std::vector<std::int32_t> out(2);
+        std::deque<collective_op> ops;
+        for (rank_t r = 0; r < 2; ++r) {
+          auto& op = ops.emplace_back(kind, in, out);
+          op.part.root = r;
+        }
+        p.c.at(first).start(ops[static_cast<std::size_t>(first)]);
+        p.c.settle();
+        p.c.at(1 - first).start(ops[static_cast<std::size_t>(1 - first)]);
+        p.c.sim().run_for(2s);
+        const auto& found = p.c[1 - first].events;
+        CHECK(found.cause == cause::mismatch);
+        CHECK_MESSAGE(found.reason.find("root 0") != std::string::npos, found.reason);
+        CHECK_MESSAGE(found.reason.find("root 1") != std::string::npos, found.reason);
+      }
+    }
+  }
+
+  TEST_CASE(
+      "members that disagree break by what differs, also with what goes by messages") {
+    std::vector<float> few(8, 1);
+    std::vector<float> many(1 << 16, 1);
+    std::vector<std::int32_t> n(8, 1);
+    using enum operation_kind;
+    struct row {
+      operation_kind first;
+      const_buffer_view in;
+      operation_kind second;
+      const_buffer_view other;
+      const char* says;
+    };
+    std::vector<float> out(1 << 16);
+    std::vector<std::int32_t> whole(8);
+    const std::vector<row> rows{
+        {all_reduce, few, all_reduce, many, "with other counts"},
+        {all_reduce, many, all_reduce, few, "with other counts"},
+        {all_reduce, few, all_reduce, n, "int32"},
+        {barrier, {}, all_reduce, few, "barrier 17"},
+        {all_reduce, few, barrier, {}, "barrier 17"},
+    };
+    for (const row& r : rows) {
+      CAPTURE(r.says);
+      paged p(2);
+      std::deque<collective_op> ops;
+      for (const bool is_first : {true, false}) {
+        const operation_kind kind = is_first ? r.first : r.second;
+        if (kind == barrier) {
+          ops.emplace_back(kind);
+          continue;
+        }
+        const const_buffer_view& in = is_first ? r.in : r.other;
+        const bool is_whole = in.type() == dtype::int32;
+        ops.emplace_back(kind, in,
+                         is_whole ? buffer_view(std::span(whole.data(), in.count()))
+                                  : buffer_view(std::span(out.data(), in.count())));
+      }
+      p.c.at(0).start(ops[0]);
+      p.c.at(1).start(ops[1]);
+      p.c.sim().run_for(3s);
+      const bool at_first = p.c[0].events.cause == cause::mismatch;
+      REQUIRE((at_first || p.c[1].events.cause == cause::mismatch));
+      const std::string& text = p.c[at_first ? 0 : 1].events.reason;
+      CHECK_MESSAGE(text.find(r.says) != std::string::npos, text);
+      CHECK_MESSAGE(text.find("rank 0") != std::string::npos, text);
+      CHECK_MESSAGE(text.find("rank 1") != std::string::npos, text);
     }
   }
 }
