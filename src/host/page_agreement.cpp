@@ -163,6 +163,9 @@ void page_agreement::look_at_answers() {
   }
   from_ = latest;
   stage_ = stage::agreed;
+  core_.events.log(log_level::debug,
+                   "small collectives of this world go through pages from number " +
+                       std::to_string(from_) + " on");
 }
 
 void page_agreement::peer_left(rank_t peer) {

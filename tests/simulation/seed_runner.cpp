@@ -23,6 +23,7 @@ constexpr scenario_entry scenarios[] = {
     {"shrinking", &manyworlds_tests::run_shrinking_seed},
     {"disagreeing", &manyworlds_tests::run_disagreeing_seed},
     {"requests", &manyworlds_tests::run_requests_seed},
+    {"paged", &manyworlds_tests::run_paged_seed},
     {"dispatch", &manyworlds_tests::run_dispatch_seed},
     {"lost-store", &manyworlds_tests::run_lost_store_seed},
     {"late-words", &manyworlds_tests::run_late_words_seed},
