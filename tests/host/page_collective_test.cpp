@@ -1,5 +1,10 @@
 // Small collectives of one host, which go through pages that one member writes and all
 // read.
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
 #include "page_fixture.hpp"
 
 using namespace manyworlds;
@@ -304,5 +309,60 @@ TEST_SUITE("host collectives: pages") {
       CHECK_MESSAGE(text.find("rank 0") != std::string::npos, text);
       CHECK_MESSAGE(text.find("rank 1") != std::string::npos, text);
     }
+  }
+
+  TEST_CASE("a member that sleeps in a collective is woken by the last to enter") {
+    paged p(3);
+    std::deque<barrier_op> ops(3);
+    p.c.at(0).start(ops[0]);
+    p.c.at(1).start(ops[1]);
+    // Long enough for both to sleep, short of every timer.
+    p.c.sim().run_for(10ms);
+    const auto before = p.c[2].home->now();
+    p.c.at(2).start(ops[2]);
+    REQUIRE(p.c.until([&] { return ops[0].done() && ops[1].done() && ops[2].done(); }));
+    CHECK(p.c[2].home->now() - before < 1ms);
+
+    std::int32_t value = 3;
+    std::int32_t got = 0;
+    collective_op takes(operation_kind::broadcast, std::span(&got, 1),
+                        std::span(&got, 1));
+    takes.part.root = 2;
+    p.c.at(0).start(takes);
+    p.c.sim().run_for(10ms);
+    const auto before_giving = p.c[2].home->now();
+    collective_op gives(operation_kind::broadcast, std::span(&value, 1),
+                        std::span(&value, 1));
+    gives.part.root = 2;
+    p.c.at(2).start(gives);
+    REQUIRE(p.c.until([&] { return takes.done() && gives.done(); }));
+    CHECK(got == 3);
+    CHECK(p.c[2].home->now() - before_giving < 1ms);
+  }
+
+  TEST_CASE("law 6: a thousand epochs leave no page and no descriptor behind") {
+    const auto pages = [] {
+      int count = 0;
+      std::ifstream maps("/proc/self/maps");
+      std::string line;
+      while (std::getline(maps, line)) {
+        if (line.find("manyworlds-page") != std::string::npos) ++count;
+      }
+      return count;
+    };
+    const auto descriptors = [] {
+      return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                           std::filesystem::directory_iterator());
+    };
+    const auto before = descriptors();
+    for (int epoch = 0; epoch < 1000; ++epoch) {
+      host_backend_options o = on_one_host();
+      o.world_id = static_cast<std::uint64_t>(epoch) + 1;
+      cluster c(2, ground::shared_simulated, o, static_cast<std::uint64_t>(epoch));
+      // In some the pages are under way, in others in use.
+      barriers(c, 2, epoch % 16);
+    }
+    CHECK(pages() == 0);
+    CHECK(descriptors() == before);
   }
 }

@@ -150,6 +150,44 @@ TEST_CASE("without a line to the peer, or a peer, a pool is memory as any other"
   CHECK_FALSE(p.name(there));
 }
 
+TEST_CASE("the page of a world is found by its slot and token, and by no other") {
+  pair p;
+  const unique_descriptor file = file_of(granule, pool_seals);
+  const std::uint64_t first = p.a.pass_page(3, file.get());
+  const std::uint64_t of_another = p.a.pass_page(4, file.get());
+  REQUIRE(first != 0);
+  REQUIRE(of_another != first);
+  CHECK_FALSE(p.b.take_page(3, of_another));
+  CHECK_FALSE(p.b.take_page(5, first));
+  CHECK(p.b.take_page(3, first));
+  CHECK(p.b.take_page(4, of_another));
+  // It was taken.
+  CHECK_FALSE(p.b.take_page(3, first));
+  // An older one, of a world that is over, gives way, or is dropped.
+  const std::uint64_t old = p.a.pass_page(3, file.get());
+  const std::uint64_t fresh = p.a.pass_page(3, file.get());
+  CHECK_FALSE(p.b.take_page(3, old));
+  CHECK(p.b.take_page(3, fresh));
+  const std::uint64_t dropped = p.a.pass_page(9, file.get());
+  p.b.poll();
+  p.b.forget_page(9);
+  CHECK_FALSE(p.b.take_page(9, dropped));
+}
+
+TEST_CASE(
+    "a page without a slot or without a file, and a line that is full, do no harm") {
+  stranger s;
+  const unique_descriptor file = file_of(granule, pool_seals);
+  s.say({pool_notice::what::page, 100'000, 1}, file.get());
+  s.say({pool_notice::what::page, 7, 2});
+  CHECK_FALSE(s.us.take_page(7, 2));
+  while (s.us.pass_page(1, file.get()) != 0) {}
+  CHECK(s.us.pass_page(1, file.get()) == 0);
+  pool_exchange none({}, nullptr);
+  CHECK(none.pass_page(1, file.get()) == 0);
+  CHECK_FALSE(none.take_page(1, 1));
+}
+
 TEST_CASE("law 11: what a peer passes in place of a pool is refused by name") {
   stranger s;
   const unique_descriptor good = file_of(granule, pool_seals);
