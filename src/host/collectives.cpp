@@ -85,12 +85,10 @@ const collectives::choice& collectives::choice_for(
   return last;
 }
 
-// All members come to the same result: it depends on what the signature says, and on
-// rules that all have.
+// All members have the same rules.
 bool collectives::fits_page(const collective_shape& shape) noexcept {
-  if (!core_.options.one_host || choice_for(shape).is_own) return false;
-  const std::optional<std::size_t> most = largest_payload(shape, core_.size);
-  return most && *most <= shm::page_layout::place_bytes;
+  return core_.options.one_host && !choice_for(shape).is_own &&
+         fits_pages(shape, core_.size);
 }
 
 void collectives::enter(operation& op) {

@@ -17,15 +17,8 @@ namespace {
 /// that, and wait for the member that has left before it wakes the others.
 constexpr duration sleep_beside_leavers = std::chrono::milliseconds(1);
 
-void copy_payload(std::span<const std::byte> from, std::span<std::byte> into) noexcept {
-  MW_ASSERT(from.size() == into.size(), "what is copied fits its place");
-  if (!from.empty() && from.data() != into.data()) {
-    std::memcpy(into.data(), from.data(), from.size());
-  }
-}
-
-}  // namespace
-
+/// Returns the largest payload that any member gives. Returns nothing if the members do
+/// not all know it.
 std::optional<std::size_t> largest_payload(const collective_shape& shape,
                                            rank_t members) {
   using enum operation_kind;
@@ -51,6 +44,33 @@ std::optional<std::size_t> largest_payload(const collective_shape& shape,
     default:
       return std::nullopt;
   }
+}
+
+/// The largest payload that goes in rounds. Beyond it one copy out of the giver's memory
+/// is faster than two copies through a page.
+constexpr std::size_t most_in_rounds = std::size_t{32} * 1024;
+
+/// Returns whether its payload may go in slices, since no payload holds parts of several
+/// members.
+bool goes_in_rounds(operation_kind kind) noexcept {
+  using enum operation_kind;
+  return kind != scatter && kind != reduce_scatter && kind != all_to_all;
+}
+
+void copy_payload(std::span<const std::byte> from, std::span<std::byte> into) noexcept {
+  MW_ASSERT(from.size() == into.size(), "what is copied fits its place");
+  if (!from.empty() && from.data() != into.data()) {
+    std::memcpy(into.data(), from.data(), from.size());
+  }
+}
+
+}  // namespace
+
+bool fits_pages(const collective_shape& shape, rank_t members) {
+  const std::optional<std::size_t> longest = largest_payload(shape, members);
+  if (!longest) return false;
+  return *longest <=
+         (goes_in_rounds(shape.kind) ? most_in_rounds : shm::page_layout::place_bytes);
 }
 
 page_collective::page_collective(core& shared, schedule& shape, collective_port& port,
@@ -93,6 +113,8 @@ void page_collective::begin() {
   active_ = true;
   is_published_ = false;
   next_ = 0;
+  round_at_ = 0;
+  longest_ = largest_payload(s, core_.size).value_or(0);
   go_on();
   if (active_) watch();
 }
@@ -120,13 +142,32 @@ bool page_collective::poll() noexcept {
 
 // Returns whether something was found.
 bool page_collective::go_on() {
-  if (!active_ || schedule_.is_failing()) return false;
-  if (!is_published_) {
-    if (!has_room()) return false;
-    publish();
-    if (schedule_.is_failing()) return true;
+  bool did = false;
+  do {
+    if (!active_ || schedule_.is_failing()) return did;
+    if (!is_published_) {
+      if (!has_room()) return did;
+      publish();
+      did = true;
+      if (schedule_.is_failing()) return true;
+    }
+    if (!take(did)) return did;
+  } while (next_round());
+  return true;
+}
+
+bool page_collective::next_round() {
+  if (round_at_ + slice_bytes >= longest_) {
+    stop();
+    owner_.page_ended();
+    return false;
   }
-  return take();
+  round_at_ += slice_bytes;
+  ++number_;
+  is_published_ = false;
+  next_ = 0;
+  core_.home.note_long_step();
+  return !core_.home.is_turn_used_up();
 }
 
 bool page_collective::has_left(rank_t rank) const {
@@ -138,17 +179,22 @@ std::span<const std::byte> page_collective::given() const noexcept {
   switch (s.kind) {
     case operation_kind::broadcast:
     case operation_kind::scatter:
-      return s.root == core_.self ? s.in : std::span<const std::byte>();
+      return s.root == core_.self ? slice_of(s.in) : std::span<const std::byte>();
     case operation_kind::gather:
-      return s.root == core_.self ? std::span<const std::byte>() : s.in;
+      return s.root == core_.self ? std::span<const std::byte>() : slice_of(s.in);
     default:
       // A reduction takes this member's own contribution from its page too: the result
       // may stand where it was.
-      return s.in;
+      return slice_of(s.in);
   }
 }
 
 std::size_t page_collective::expected_from(rank_t rank) const noexcept {
+  const std::size_t whole = payload_from(rank);
+  return std::min(whole - std::min(round_at_, whole), slice_bytes);
+}
+
+std::size_t page_collective::payload_from(rank_t rank) const noexcept {
   const collective_shape& s = schedule_.shape();
   switch (s.kind) {
     case operation_kind::barrier:
@@ -204,8 +250,7 @@ void page_collective::publish() {
   group_.wake_sleepers(number_, [this](std::size_t rank) {
     links_.link_to(static_cast<rank_t>(rank))->wake_sleeper();
   });
-  if (is_contradicted()) return;
-  copy_own();
+  if (round_at_ == 0 && !is_contradicted()) copy_own();
 }
 
 // Of two members that disagree the later one finds it here, whether or not it reads what
@@ -257,20 +302,15 @@ void page_collective::copy_own() {
   }
 }
 
-// Takes what has come, by rank, and ends the collective once all is there.
-bool page_collective::take() {
-  bool did = false;
-  if (reads_ == reads::all) {
-    while (next_ < core_.size) {
-      if (!take_from(next_)) return did;
-      did = true;
-      ++next_;
-    }
-  } else if (reads_ == reads::root && !take_from(schedule_.shape().root)) {
-    return false;
+// Takes what has come of this round, by rank. Returns whether all is there; `did` tells
+// whether anything was.
+bool page_collective::take(bool& did) {
+  if (reads_ == reads::none) return true;
+  if (reads_ == reads::root) return take_from(schedule_.shape().root);
+  for (; next_ < core_.size; ++next_) {
+    if (!take_from(next_)) return false;
+    did = true;
   }
-  stop();
-  owner_.page_ended();
   return true;
 }
 
@@ -343,7 +383,7 @@ void page_collective::take_payload(rank_t rank, std::span<const std::byte> paylo
   const collective_shape& s = schedule_.shape();
   switch (s.kind) {
     case operation_kind::broadcast:
-      return copy_payload(payload, s.out);
+      return copy_payload(payload, slice_of(s.out));
     case operation_kind::scatter:
       return copy_payload(
           payload.subspan(static_cast<std::size_t>(core_.self) * s.out.size(),
@@ -351,7 +391,7 @@ void page_collective::take_payload(rank_t rank, std::span<const std::byte> paylo
           s.out);
     case operation_kind::gather:
     case operation_kind::all_gather:
-      return copy_payload(payload, s.out_parts.of(s.out, rank));
+      return copy_payload(payload, slice_of(s.out_parts.of(s.out, rank)));
     case operation_kind::all_to_all:
       return copy_payload(s.in_parts.of(payload, core_.self),
                           s.out_parts.of(s.out, rank));
@@ -367,7 +407,7 @@ void page_collective::take_payload(rank_t rank, std::span<const std::byte> paylo
 
 // In the order of ranks, at every member: the same bits everywhere.
 void page_collective::combine(rank_t rank, std::span<const std::byte> payload) {
-  const std::span<std::byte> out = schedule_.shape().out;
+  const std::span<std::byte> out = slice_of(schedule_.shape().out);
   if (rank == 0) {
     first_ = payload;
     return;

@@ -2,6 +2,7 @@
 // page and looks at the others'.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -18,13 +19,15 @@ namespace manyworlds::inline v0::detail::host {
 
 class collectives;
 
-/// Returns the largest payload that any member gives to such a collective. Returns
-/// nothing if the members do not all know it.
-[[nodiscard]] std::optional<std::size_t> largest_payload(const collective_shape& shape,
-                                                         rank_t members);
+/// Returns whether a collective may go through pages. All members come to the same
+/// result: it depends on what the signature says.
+[[nodiscard]] bool fits_pages(const collective_shape& shape, rank_t members);
 
 /// Carries out what a schedule was opened with. A user's buffers are touched in this
 /// member's own steps alone, so that they are untouched once it has stopped (law 4).
+///
+/// What is larger than a place goes in rounds, each with a number of its own: while the
+/// others read one round, the next is written.
 class page_collective final : private poller {
  public:
   page_collective(core& shared, schedule& shape, collective_port& port,
@@ -54,19 +57,28 @@ class page_collective final : private poller {
   void cancel_sleep() noexcept override;
 
   bool go_on();
+  /// Begins the next round, or ends. Returns whether another one follows at once.
+  bool next_round();
+  /// Returns this round's slice of a payload.
+  template <class Byte>
+  [[nodiscard]] std::span<Byte> slice_of(std::span<Byte> whole) const noexcept {
+    const std::size_t at = std::min(round_at_, whole.size());
+    return whole.subspan(at, std::min(slice_bytes, whole.size() - at));
+  }
   /// Returns the number that all others must have entered before this member may
   /// publish; 0 if none.
   [[nodiscard]] std::uint64_t room_wanted() const noexcept;
   [[nodiscard]] bool has_room();
   void publish();
   [[nodiscard]] bool is_contradicted();
-  bool take();
+  bool take(bool& did);
   bool take_from(rank_t rank);
   [[nodiscard]] looked look_at(rank_t rank, std::span<const std::byte>& payload);
   void copy_own();
   void take_payload(rank_t rank, std::span<const std::byte> payload);
   void combine(rank_t rank, std::span<const std::byte> payload);
   [[nodiscard]] std::span<const std::byte> given() const noexcept;
+  [[nodiscard]] std::size_t payload_from(rank_t rank) const noexcept;
   [[nodiscard]] std::size_t expected_from(rank_t rank) const noexcept;
   [[nodiscard]] bool has_come();
   [[nodiscard]] bool has_left(rank_t rank) const;
@@ -74,6 +86,8 @@ class page_collective final : private poller {
   void fail(rank_t rank, enum cause why, std::string detail,
             collective_signature theirs = {});
   void watch();
+
+  static constexpr std::size_t slice_bytes = shm::page_layout::place_bytes;
 
   core& core_;
   schedule& schedule_;
@@ -94,6 +108,9 @@ class page_collective final : private poller {
   bool is_polled_ = false;
   bool is_published_ = false;
   bool any_left_ = false;
+  /// Where this round's slice begins, and the largest payload of all members.
+  std::size_t round_at_ = 0;
+  std::size_t longest_ = 0;
   /// The member whose entry is taken next.
   rank_t next_ = 0;
   /// What the first member gave to a reduction.

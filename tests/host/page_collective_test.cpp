@@ -28,7 +28,7 @@ TEST_SUITE("host collectives: pages") {
       for (const rank_t size : {2, 3, 4, 8}) {
         paged p(size, g);
         for (const operation_kind kind : paged_kinds) {
-          for (const std::size_t count : {0U, 1U, 3U, 26U, 27U, 100U, 1400U, 2000U}) {
+          for (const std::size_t count : {0U, 1U, 3U, 26U, 27U, 100U, 1400U, 2000U, 2816U, 2817U, 8000U}) {
             for (const bool in_place : {false, true}) {
               CAPTURE(std::string(name_of(g)));
               CAPTURE(name_of(kind));

@@ -59,6 +59,7 @@ class paged_scenario {
   void join(member_process& m, mw::rank_t rank) { m.start(live(m, rank)); }
   mw::task<void> live(member_process& self, mw::rank_t rank);
   mw::task<void> work(mw::world& w);
+  [[nodiscard]] bool leaves_now(const mw::world& w);
   mw::task<void> take_turn(mw::world& w, std::uint64_t number);
   void check(const mw::world& w, std::uint64_t number, const paged_turn& turn,
              std::span<const std::int32_t> out);
@@ -79,6 +80,8 @@ class paged_scenario {
   bool trouble_is_over_ = false;
   bool must_leave_ = false;
   bool is_over_ = false;
+  /// The epoch that the victim has left.
+  std::uint64_t left_in_ = 0;
   /// By rank: the epoch in which all collectives were done.
   std::vector<std::uint64_t> done_;
 };
@@ -90,10 +93,10 @@ paged_turn paged_scenario::turn_of(std::uint64_t epoch, std::uint64_t number) co
       mw::operation_kind::gather,     mw::operation_kind::all_gather,
       mw::operation_kind::scatter,    mw::operation_kind::all_to_all,
       mw::operation_kind::all_reduce, mw::operation_kind::reduce_scatter};
-  constexpr std::size_t counts[] = {1, 2, 26, 27, 300, 1'000, 3'000};
+  constexpr std::size_t counts[] = {1, 2, 26, 27, 300, 1'000, 3'000, 6'000};
   const std::uint64_t chance = mixed(seed_ << 32 ^ epoch << 16 ^ number);
-  return {kinds[chance % 10], counts[chance / 10 % 7],
-          static_cast<mw::rank_t>(chance / 70 % static_cast<std::uint64_t>(size_))};
+  return {kinds[chance % 10], counts[chance / 10 % 8],
+          static_cast<mw::rank_t>(chance / 80 % static_cast<std::uint64_t>(size_))};
 }
 
 mw::task<void> paged_scenario::take_turn(mw::world& w, std::uint64_t number) {
@@ -195,19 +198,25 @@ void paged_scenario::check(const mw::world& w, std::uint64_t number,
   }
 }
 
+bool paged_scenario::leaves_now(const mw::world& w) {
+  if (!must_leave_ || static_cast<std::size_t>(w.rank()) != victim_) return false;
+  left_in_ = w.epoch();
+  return true;
+}
+
 mw::task<void> paged_scenario::work(mw::world& w) {
   all_.watch(w);
   for (std::uint64_t number = 1; number <= collectives_to_do; ++number) {
     if (pick(12) == 0) co_await mw::sleep_for(std::chrono::microseconds(pick(400)));
-    if (must_leave_ && static_cast<std::size_t>(w.rank()) == victim_) co_return;
+    if (leaves_now(w)) co_return;
     co_await take_turn(w, number);
   }
   done_[static_cast<std::size_t>(w.rank())] = w.epoch();
   while (!is_over_) {
     co_await mw::sleep_for(1ms);
-    if (must_leave_ && static_cast<std::size_t>(w.rank()) == victim_) co_return;
+    if (leaves_now(w)) co_return;
     // Throws what has broken it; the others may have left, and are waited for again.
-    if (w.state() != mw::world_state::up) co_await w.barrier();
+    if (w.state() != mw::world_state::up || left_in_ == w.epoch()) co_await w.barrier();
   }
 }
 
