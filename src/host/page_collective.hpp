@@ -111,7 +111,7 @@ class page_collective final : private poller {
   /// Where this round's slice begins, and the largest payload of all members.
   std::size_t round_at_ = 0;
   std::size_t longest_ = 0;
-  /// The member whose entry is taken next.
+  /// The rank of the entry that is taken next.
   rank_t next_ = 0;
   /// What the first member gave to a reduction.
   std::span<const std::byte> first_;

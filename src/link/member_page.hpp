@@ -13,7 +13,7 @@
 
 namespace manyworlds::inline v0::detail::shm {
 
-/// Says whose page it is. Stands at the page's start, written before it is passed.
+/// Names the owner of a page. Stands at the page's start, written before it is passed.
 struct page_header {
   static constexpr std::uint64_t right_magic = 0x31'45'67'61'50'57'4dULL;  // "MWPagE1"
 

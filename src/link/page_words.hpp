@@ -29,7 +29,7 @@ struct alignas(page_entry_bytes) basic_page_entry {
   std::array<std::byte, page_inline_bytes> payload;
 };
 
-/// Zeroed memory is a page whose owner has entered nothing.
+/// Zeroed memory is the page of a member that has entered nothing.
 template <class Memory, unsigned Entries>
 struct basic_page_words {
   static constexpr unsigned entry_count = Entries;
@@ -120,7 +120,7 @@ class basic_page_group {
     Memory::full_fence();
   }
   /// Calls `wake(rank)` for each member that sleeps until `number` was published, which
-  /// it was. Of several members whose entries one waits for, the last one wakes it.
+  /// it was. Where one waits for several members, the last of them wakes it.
   template <class Wake>
   void wake_sleepers(std::uint64_t number, Wake wake) noexcept {
     bool has_looked = false;

@@ -238,7 +238,7 @@ TEST_SUITE("host collectives: pages") {
     CHECK(std::all_of(out.begin(), out.end(), [](std::int32_t v) { return v == -1; }));
   }
 
-  TEST_CASE("two roots that both only give learn that they disagree, whoever is first") {
+  TEST_CASE("two roots that both only give learn that they disagree, in either order") {
     for (const operation_kind kind :
          {operation_kind::broadcast, operation_kind::scatter}) {
       CAPTURE(name_of(kind));

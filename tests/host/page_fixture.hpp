@@ -1,4 +1,4 @@
-// Worlds whose small collectives go through pages.
+// Worlds in which small collectives go through pages.
 #pragma once
 
 #include <algorithm>
@@ -47,7 +47,7 @@ inline std::uint64_t messages_of(cluster& c, rank_t size) {
   return all;
 }
 
-/// A world whose collectives go through pages from now on.
+/// A world in which collectives go through pages from now on.
 struct paged {
   explicit paged(rank_t size, ground g = ground::shared_simulated,
                  host_backend_options o = on_one_host())

@@ -38,11 +38,11 @@ struct paged_world {
   paged_world() {
     for (std::size_t rank = 0; rank != Members; ++rank) {
       all[rank] = &pages[rank];
-      const auto whose = " of member " + std::to_string(rank);
-      name(pages[rank].waits, "waits" + whose);
+      const auto of_member = " of member " + std::to_string(rank);
+      name(pages[rank].waits, "waits" + of_member);
       for (std::size_t at = 0; at != two_entries; ++at) {
         auto& e = pages[rank].entries[at];
-        const auto which = " " + std::to_string(at) + whose;
+        const auto which = " " + std::to_string(at) + of_member;
         name(e.number, "number" + which);
         name(e.signature, "signature" + which);
         name(e.extent, "extent" + which);

@@ -38,7 +38,7 @@ class disagreeing_scenario {
     size_ = static_cast<mw::rank_t>(2 + below(3));
     count_ = below(3) == 0 ? 40'000 : 2;
     agreed_ = below(4);
-    // So many that what they disagree on goes through pages.
+    // Enough for pages to carry what they disagree on.
     if (where_ == placement::together && below(2) == 0) agreed_ += 24;
     members_.resize(static_cast<std::size_t>(size_));
     do {
