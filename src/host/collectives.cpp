@@ -86,9 +86,9 @@ const collectives::choice& collectives::choice_for(
 }
 
 // All members have the same rules.
-bool collectives::fits_page(const collective_shape& shape) noexcept {
+bool collectives::may_use_pages(const collective_shape& shape) noexcept {
   return core_.options.one_host && !choice_for(shape).is_own &&
-         fits_pages(shape, core_.size);
+         fits_pages(shape, core_.size, agreement_.has_cpus());
 }
 
 void collectives::enter(operation& op) {
@@ -214,7 +214,7 @@ void collectives::begin(operation& op, collective_shape&& shape, algorithm use) 
 }
 
 void collectives::carry_out_active() {
-  if (fits_page(schedule_.shape())) {
+  if (may_use_pages(schedule_.shape())) {
     const std::uint64_t number = active_->backend.number;
     if (number >= first_for_pages && agreement_.may_begin()) agreement_.begin();
     switch (agreement_.way_of(number)) {

@@ -98,7 +98,7 @@ class collectives final : private schedule_port, private tracker_listener {
   [[nodiscard]] algorithm algorithm_for(const collective_shape& shape) noexcept {
     return choice_for(shape).use;
   }
-  [[nodiscard]] bool fits_page(const collective_shape& shape) noexcept;
+  [[nodiscard]] bool may_use_pages(const collective_shape& shape) noexcept;
   const char* handle_page(rank_t peer, const frame& f);
   void carry_out_active();
   void go_on_held();

@@ -131,7 +131,8 @@ const char* check_fields(const frame& f, const frame_limits& limits) noexcept {
       if (f.on & lane::reserved) return "a readiness of a lane that has its own window";
       return f.generation != 0 && f.on != 0 ? "fresh lanes with a number" : nullptr;
     case frame_kind::page:
-      return f.generation > page_refused ? "an unknown word about pages" : nullptr;
+      return f.generation > page_ready_with_cpus ? "an unknown word about pages"
+                                                 : nullptr;
     case frame_kind::refuse:
       return f.generation > refuse_closed ? "an unknown way to refuse a collective"
                                           : nullptr;

@@ -76,6 +76,8 @@ inline constexpr std::uint32_t page_passed = 0;
 inline constexpr std::uint32_t page_ready = 1;
 /// It never uses pages; `id` is 1.
 inline constexpr std::uint32_t page_refused = 2;
+/// As `page_ready`, and this member has a CPU for each member of the world.
+inline constexpr std::uint32_t page_ready_with_cpus = 3;
 
 inline constexpr std::size_t frame_size = 40;
 using frame_bytes = std::array<std::byte, frame_size>;

@@ -1,5 +1,7 @@
 #include "host/page_agreement.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -15,6 +17,9 @@ constexpr rank_t most_page_members = 64;
 /// How far ahead of its own next collective a member allows pages: the others' answers
 /// come meanwhile, so that no collective waits for them.
 constexpr std::uint64_t collectives_ahead = 8;
+bool has_cpu_for_each(rank_t members) noexcept {
+  return members <= ::sysconf(_SC_NPROCESSORS_ONLN);
+}
 constexpr std::uint64_t latest_from = std::uint64_t{1} << 47;
 
 }  // namespace
@@ -92,6 +97,7 @@ const char* page_agreement::handle(rank_t peer, const frame& f) {
   if (m.from != 0) return "a second answer about pages";
   if (f.id > latest_from) return "a page from an impossible number on";
   m.from = f.id;
+  has_cpus_ = has_cpus_ && f.generation == page_ready_with_cpus;
   if (f.generation == page_refused) {
     // It tells all, so that none waits for this member's answer.
     give_up();
@@ -123,8 +129,11 @@ const char* page_agreement::map(rank_t peer, std::uint64_t token) {
       [](const std::unique_ptr<shm::peer_page>& p) { return p != nullptr; });
   if (mapped < core_.size - 1) return nullptr;
   own_from_ = numbers_.next_number() + collectives_ahead;
+  has_cpus_ = has_cpus_ && has_cpu_for_each(core_.size);
   for (rank_t other = 0; other < core_.size; ++other) {
-    if (other != core_.self) tell(other, page_ready, own_from_);
+    if (other == core_.self) continue;
+    tell(other, has_cpu_for_each(core_.size) ? page_ready_with_cpus : page_ready,
+         own_from_);
   }
   look_at_answers();
   return nullptr;

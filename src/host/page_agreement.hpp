@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "host/collective_tracker.hpp"
@@ -53,6 +54,8 @@ class page_agreement {
   [[nodiscard]] bool is_decided() const noexcept {
     return stage_ == stage::agreed || stage_ == stage::refused;
   }
+  /// Says whether there is a CPU for each member, as all of them have told.
+  [[nodiscard]] bool has_cpus() const noexcept { return has_cpus_; }
   /// Returns the pages. Precondition: all have agreed to use them. Called once.
   [[nodiscard]] page_set take_pages() noexcept { return std::move(pages_); }
   [[nodiscard]] shm::shared_link* link_to(rank_t peer) const noexcept {
@@ -87,6 +90,7 @@ class page_agreement {
   stage stage_ = stage::unused;
   std::uint64_t own_from_ = 0;
   std::uint64_t from_ = 0;
+  bool has_cpus_ = true;
 };
 
 }  // namespace manyworlds::inline v0::detail::host

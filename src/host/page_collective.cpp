@@ -46,15 +46,33 @@ std::optional<std::size_t> largest_payload(const collective_shape& shape,
   }
 }
 
-/// The largest payload that goes in rounds. Beyond it one copy out of the giver's memory
-/// is faster than two copies through a page.
-constexpr std::size_t most_in_rounds = std::size_t{32} * 1024;
+/// Payloads of a kind that go in rounds. Below `above` messages need no more copies;
+/// beyond `up_to` one copy out of the giver's memory is faster than two through a page.
+struct round_range {
+  operation_kind kind;
+  std::size_t above;
+  std::size_t up_to;
+};
 
-/// Returns whether its payload may go in slices, since no payload holds parts of several
-/// members.
-bool goes_in_rounds(operation_kind kind) noexcept {
+// The numbers come from mwbench's collectives, two members on two CPUs. Four members on
+// two CPUs lose by rounds, since each costs a switch. In a payload that holds the parts
+// of several members a slice would have parts of its own, so these are not here.
+constexpr auto round_ranges = [] {
   using enum operation_kind;
-  return kind != scatter && kind != reduce_scatter && kind != all_to_all;
+  constexpr std::size_t in_kib = 1024;
+  return std::array{
+      round_range{broadcast, 0, 32 * in_kib},
+      round_range{reduce, 0, 32 * in_kib},
+      round_range{gather, 0, 32 * in_kib},
+      round_range{all_gather, 8 * in_kib, 16 * in_kib},
+      round_range{all_reduce, 16 * in_kib, 32 * in_kib},
+  };
+}();
+
+bool goes_in_rounds(operation_kind kind, std::size_t bytes) noexcept {
+  return std::any_of(round_ranges.begin(), round_ranges.end(), [&](const round_range& r) {
+    return r.kind == kind && bytes > r.above && bytes <= r.up_to;
+  });
 }
 
 void copy_payload(std::span<const std::byte> from, std::span<std::byte> into) noexcept {
@@ -66,11 +84,11 @@ void copy_payload(std::span<const std::byte> from, std::span<std::byte> into) no
 
 }  // namespace
 
-bool fits_pages(const collective_shape& shape, rank_t members) {
+bool fits_pages(const collective_shape& shape, rank_t members, bool has_cpus) {
   const std::optional<std::size_t> longest = largest_payload(shape, members);
   if (!longest) return false;
-  return *longest <=
-         (goes_in_rounds(shape.kind) ? most_in_rounds : shm::page_layout::place_bytes);
+  return *longest <= shm::page_layout::place_bytes ||
+         (has_cpus && goes_in_rounds(shape.kind, *longest));
 }
 
 page_collective::page_collective(core& shared, schedule& shape, collective_port& port,

@@ -20,8 +20,10 @@ namespace manyworlds::inline v0::detail::host {
 class collectives;
 
 /// Returns whether a collective may go through pages. All members come to the same
-/// result: it depends on what the signature says.
-[[nodiscard]] bool fits_pages(const collective_shape& shape, rank_t members);
+/// result: it depends on what the signature says, and on whether all have said that there
+/// is a CPU for each.
+[[nodiscard]] bool fits_pages(const collective_shape& shape, rank_t members,
+                              bool has_cpus);
 
 /// Carries out what a schedule was opened with. A user's buffers are touched in this
 /// member's own steps alone, so that they are untouched once it has stopped (law 4).
