@@ -56,6 +56,8 @@ struct algorithm_rule {
 
 /// Returns the library's rules, of which the first that fits applies. A runtime's rules
 /// (`runtime_options::algorithms`) precede them. All members must have the same rules.
+/// On one host small collectives for which only these rules fit go through memory that
+/// each member writes for all others; the algorithm then counts where that is refused.
 [[nodiscard]] std::span<const algorithm_rule> default_algorithms() noexcept;
 
 /// Returns whether this algorithm exists for this kind of collective.

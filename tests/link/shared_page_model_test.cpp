@@ -155,9 +155,8 @@ void sleeps_without_end(const verdict& seen) {
 
 TEST_CASE(
     "pages: a member that falls asleep in a barrier is woken, and entries are whole") {
-  for (const auto model : {memory_model::tso, memory_model::weak}) {
-    holds(page_barriers<2>(model, none, 3));
-  }
+  holds(page_barriers<2>(memory_model::tso, none, 3));
+  holds(page_barriers<2>(memory_model::weak, none, 2));
   holds(page_barriers<3>(memory_model::tso, none, 1));
 }
 
