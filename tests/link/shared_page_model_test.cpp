@@ -14,7 +14,6 @@ TEST_SUITE_BEGIN("link/shared memory");
 namespace {
 
 namespace shm = manyworlds::shm;
-namespace testing = manyworlds::testing;
 using interleaving::explorer;
 using interleaving::holds;
 using interleaving::memory;
@@ -160,7 +159,10 @@ TEST_CASE(
   holds(page_barriers<2>(memory_model::tso, none, 3));
   holds(page_barriers<2>(memory_model::weak, none, 2));
   // Five seconds, and minutes under a sanitizer, which has nothing to add to it.
-  if (testing::has_address_sanitizer || testing::has_thread_sanitizer) return;
+  if (manyworlds::testing::has_address_sanitizer ||
+      manyworlds::testing::has_thread_sanitizer) {
+    return;
+  }
   holds(page_barriers<3>(memory_model::tso, none, 1));
 }
 
