@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -241,6 +242,45 @@ TEST_CASE(
     CHECK(ended == count);
     CHECK(most <= 256);
     for (const auto& r : all) CHECK(r->ends == 1);
+  }
+}
+
+TEST_CASE("law 9: a stream that is always full does not keep another from its receive") {
+  FOR_EVERY_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    const socket_pair full, quiet;
+    const std::vector<char> much(256 * 1024);
+    const auto fill = [&] {
+      while (::send(full.left(), much.data(), much.size(), MSG_DONTWAIT) > 0) continue;
+    };
+    const int room = 1 << 20;
+    REQUIRE(::setsockopt(full.left(), SOL_SOCKET, SO_SNDBUF, &room, sizeof room) == 0);
+    fill();
+    std::vector<char> bulk(128 * 1024);
+    const iovec into_bulk{bulk.data(), bulk.size()};
+    char byte = 0;
+    const iovec into_byte{&byte, 1};
+    counted large(io_kind::receive, full.right());
+    large.buffers = &into_bulk;
+    counted small(io_kind::receive, quiet.right());
+    small.buffers = &into_byte;
+    large.buffer_count = small.buffer_count = 1;
+    e->submit(large);
+    e->submit(small);
+    e->poll();
+    REQUIRE(::send(quiet.left(), "x", 1, 0) == 1);
+    for (int polls = 0; small.ends == 0 && polls < 2000; ++polls) {
+      fill();
+      if (large.ends > 0) {
+        large.ends = 0;
+        e->submit(large);
+      }
+      e->poll();
+    }
+    CHECK(small.ends == 1);
+    CHECK(byte == 'x');
+    e->cancel(large);
+    poll_until(*e, [&] { return large.ends > 0; });
   }
 }
 

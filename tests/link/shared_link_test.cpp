@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -208,6 +209,34 @@ TEST_CASE("law 9: slots with steps that take all of a turn have their turns in t
   for (const unsigned slot : {3u, 5u, 7u}) b.link->detach(slot);
   b.close();
   a.close();
+}
+
+TEST_CASE(
+    "laws 6 and 7: chunks that rest give their memory back, and then no timer runs") {
+  FOR_EACH_ENGINE(kind) {
+    two_parts parts;
+    const int file = parts.first.segment->descriptor();
+    one_side a(kind, std::move(parts.first));
+    reader at_a(*a.link, 7);
+    a.link->attach(7, at_a);
+    const auto memory = [file] {
+      struct stat now {};
+      REQUIRE(::fstat(file, &now) == 0);
+      return now.st_blocks;
+    };
+    while (a.link->add_chunks()) {}
+    const auto held = a.link->chunks_out().allocate(3);
+    REQUIRE(held.result == allocated_chunk::outcome::allocated);
+    const auto before = memory();
+    a.f.run_until([&] { return memory() < before; });
+    // What is in use stays.
+    const auto with_three = memory();
+    a.link->chunks_out().give_back(held.index);
+    a.f.run_until([&] { return memory() < with_three; });
+    CHECK_FALSE(a.f.get().timers().next().has_value());
+    a.link->detach(7);
+    a.close();
+  }
 }
 
 TEST_CASE("law 11: rings for slots that are not open are ignored") {

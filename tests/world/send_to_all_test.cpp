@@ -110,6 +110,20 @@ TEST_CASE("law 10: what is given up is taken back from those that have not accep
   t.nodes[0].finish(again);
 }
 
+TEST_CASE(
+    "law 10: a member that has left is named, though the send was given up for another") {
+  trio t;
+  auto leave = [](world& w) -> task<void> { co_await w.leave(); };
+  t.nodes[1].run(leave(t.worlds[1]));
+  const numbers large(100'000, 3);
+  auto give_up = [&](world& w) -> task<failure> {
+    co_return (co_await outcome(w.send_to_all(workers, large).within(30ms))).error();
+  };
+  const failure f = t.nodes[0].run(give_up(t.worlds[0]));
+  CHECK(f.cause == cause::closed);
+  CHECK(f.operation_peer == 1);
+}
+
 TEST_CASE("send_to_all: a member that has left is named, and the others get it") {
   trio t;
   auto leave = [](world& w) -> task<void> { co_await w.leave(); };
