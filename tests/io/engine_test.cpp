@@ -279,7 +279,7 @@ TEST_CASE("law 9: a stream that is always full does not keep another from its re
     }
     CHECK(small.ends == 1);
     CHECK(byte == 'x');
-    e->cancel(large);
+    if (large.ends == 0) e->cancel(large);
     poll_until(*e, [&] { return large.ends > 0; });
   }
 }
