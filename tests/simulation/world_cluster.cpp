@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "link/chunk_slab.hpp"
 #include "store/tcp_store_server.hpp"
+#include "world/backend_factory.hpp"
 #include "world/runtime_core.hpp"
 #include "world/world_core.hpp"
 
@@ -10,6 +12,21 @@ namespace manyworlds_tests {
 
 namespace {
 constexpr std::uint16_t store_port = 29500;
+
+/// Makes backends that offer what is larger than a chunk. Otherwise runs of chunks are
+/// nearly always free, and what is offered and copied unasked would hardly be met.
+class offering_backends final : public mw::backend_factory {
+ public:
+  std::unique_ptr<mw::backend> make_backend(mw::backend_parts parts) override {
+    mw::host_backend_options options = parts.host_options();
+    options.unasked_in_memory = mw::shm::chunk_size;
+    return std::make_unique<mw::host_backend>(parts.home(), parts.listener(), options,
+                                              parts.options().rank,
+                                              parts.take_connections());
+  }
+};
+offering_backends some_offer;
+
 }  // namespace
 
 void remembered_log::write(mw::log_level, std::string_view line) noexcept {
@@ -31,6 +48,8 @@ member_process::member_process(cluster& owner, mw::simulated_process& process,
   options.environment = &process;
   options.log = &log_;
   options.log_from = mw::log_level::debug;
+  // By seed, and in half of the processes.
+  if ((owner.seed + index) % 2 == 0) options.backends = &some_offer;
   runtime_ = std::make_unique<mw::runtime>(options);
 }
 
@@ -63,8 +82,8 @@ void member_process::end() {
 
 // --- all of them -----------------------------------------------------------------------
 
-cluster::cluster(std::uint64_t seed, mw::simulation_options options)
-    : sim(seed, options) {
+cluster::cluster(std::uint64_t by_seed, mw::simulation_options options)
+    : seed(by_seed), sim(by_seed, options) {
   story.at_first_complaint([this] { return dumps(); });
   sim.trace_to([this](const mw::simulated_event& e) {
     if (e.what == "turn") return;

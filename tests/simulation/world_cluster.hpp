@@ -154,6 +154,7 @@ class cluster {
   /// Of the runtimes' logs and of the simulation's events, for reports.
   std::size_t lines_kept = 60;
 
+  const std::uint64_t seed;
   mw::simulation sim;
   fault_log faults;
   history story{faults};
