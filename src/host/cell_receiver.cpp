@@ -54,6 +54,11 @@ const char* cell_receiver::take(bool& any) {
   return wrong;
 }
 
+void cell_receiver::free_chunks(unsigned first) noexcept {
+  link_.chunks_in().free(first);
+  has_freed_ = true;
+}
+
 void cell_receiver::tell_of_freed() noexcept {
   has_freed_ = false;
   if (link_.chunks_in().writer_waits()) link_.notify(slot_);

@@ -61,10 +61,7 @@ class cell_receiver final : public receiver {
   /// arrival is, from its line to its receive. Returns false, with nothing done, if it
   /// must be handled as any other frame.
   [[nodiscard]] bool pass_on(shm::cell_content& c);
-  void free_chunks(unsigned first) noexcept {
-    link_.chunks_in().free(first);
-    has_freed_ = true;
-  }
+  void free_chunks(unsigned first) noexcept;
   /// Tells a writer that waits for a chunk that some were freed.
   void tell_of_freed() noexcept;
   [[nodiscard]] const char* handle_cell(shm::cell_content& c);
