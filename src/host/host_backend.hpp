@@ -20,8 +20,8 @@ namespace manyworlds::inline v0::detail {
 struct host_backend_options {
   /// The largest message, head included, that is sent before a receive asks for it.
   std::size_t eager_limit = std::size_t{64} * 1024;
-  /// The largest message that this member sends unasked through shared memory, if it finds
-  /// chunks for it. Beyond the eager limit it has no effect.
+  /// The largest message that this member sends unasked through shared memory, if it
+  /// finds chunks for it. Beyond the eager limit it has no effect.
   std::size_t unasked_in_memory = std::size_t{64} * 1024;
   /// Unreceived data of one lane, and of all peers together. Beyond it senders wait.
   std::size_t lane_window = std::size_t{256} * 1024;
