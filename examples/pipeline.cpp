@@ -75,6 +75,11 @@ class demo {
 
   mw::task<void> script() {
     process& victim = processes_[of_.victim];
+    // All its worlds are up by then.
+    const auto worlds =
+        std::ranges::find(of_.parts, of_.victim, &part::stage)->worlds.size();
+    while (static_cast<std::size_t>(source_.edges_of(of_.victim)) < worlds)
+      co_await mw::sleep_for(1ms);
     co_await traffic("before the kill");
     fmt::print("s: kill -9 {}, stage {}; {} requests are open\n", victim.pid(),
                of_.victim, source_.open());

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "stage.hpp"
 
@@ -31,6 +34,12 @@ class source {
 
   [[nodiscard]] std::uint64_t answered() const noexcept { return answered_; }
   /// Returns the answers that went through a stage.
+  /// Returns how many edges of that stage answers have come over.
+  [[nodiscard]] auto edges_of(const stage_name& s) const {
+    return std::count_if(taken_.begin(), taken_.end(), [&s](const auto& edge) {
+      return edge.first == s || edge.second == s;
+    });
+  }
   [[nodiscard]] std::uint64_t via(const stage_name& s) const {
     const auto found = via_.find(s);
     return found == via_.end() ? 0 : found->second;
@@ -81,7 +90,13 @@ class source {
       ++answered_;
       const float right = value_of(b->head.request) + static_cast<float>(stages_);
       if (b->hidden != std::vector<float>(elements, right)) ++wrong_;
-      for (std::uint32_t i = 0; i < b->head.stages; ++i) ++via_[b->head.via.at(i)];
+      stage_name before = "s";
+      for (std::uint32_t i = 0; i < b->head.stages; ++i) {
+        const stage_name& at = b->head.via.at(i);
+        ++via_[at];
+        taken_.emplace(before, at);
+        before = at;
+      }
       changed_.set();
     }
   }
@@ -98,6 +113,7 @@ class source {
   std::uint64_t last_ = 0, answered_ = 0, again_ = 0, dropped_ = 0, wrong_ = 0;
   std::map<std::uint64_t, clock::time_point> open_;
   std::map<stage_name, std::uint64_t> via_;
+  std::set<std::pair<stage_name, stage_name>> taken_;
   mw::event changed_;
   bool is_stopping_ = false;
 };
