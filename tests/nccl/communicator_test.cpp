@@ -116,7 +116,7 @@ TEST_CASE("a blocking creation that is stuck is counted until NCCL lets it go") 
 TEST_CASE("a blocking creation that is given up is waited for no longer than a release") {
   NEEDS_OWN_DEVICES(2);
   device_options options = quick_options();
-  options.create = 200ms;
+  options.create = 2s;
   nccl_members ranks(2, options);
   options.create = 1h;
   options.release = 100ms;
@@ -135,7 +135,7 @@ TEST_CASE("a blocking creation that is given up is waited for no longer than a r
 TEST_CASE("a communicator that is dropped while it is made frees itself") {
   NEEDS_OWN_DEVICES(2);
   device_options options = quick_options();
-  options.create = 150ms;
+  options.create = 500ms;
   nccl_members ranks(2, options);
   // At whatever point of being made. The first rank stays, since NCCL's thread that
   // introduces them to each other ends only after one of them has come.
