@@ -14,8 +14,8 @@ namespace manyworlds::host_tests {
 
 /// Streams on a real engine or simulated; or memory that the members share, where
 /// payloads are read from their sender or, where that is refused, asked for. What is
-/// larger than a chunk is offered there, except for `shared_in_runs`: as in a world, up to
-/// 64 KiB then go unasked in runs of chunks.
+/// larger than a chunk is offered there, except for `shared_in_runs`: as in a world, up
+/// to 64 KiB then go unasked in runs of chunks.
 enum class ground {
   epoll,
   io_uring,

@@ -39,8 +39,8 @@ class continuation : public detail::work {
             f, home) {}
   /// Takes also what an executor runs: `take`, then resuming what that gives. A waiter
   /// that knows itself needs no call for the first.
-  continuation(function run, take_function f, executor* home) noexcept
-      : detail::work(run, detail::work_kind::tasks), take_(f), home_(home) {}
+  continuation(function runs, take_function f, executor* home) noexcept
+      : detail::work(runs, detail::work_kind::tasks), take_(f), home_(home) {}
   ~continuation() = default;
 
   /// Sets the executor that `resume` uses.

@@ -78,8 +78,8 @@ class list_with_head : public List {
 /// The list of a message to several members.
 class fan_out_list : public gather_list {
  public:
-  fan_out_list(gather_list&& list, send_targets to) noexcept
-      : gather_list(std::move(list)), targets(to) {}
+  fan_out_list(gather_list&& data, send_targets to) noexcept
+      : gather_list(std::move(data)), targets(to) {}
   send_targets targets;
 };
 
