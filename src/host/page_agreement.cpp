@@ -129,11 +129,12 @@ const char* page_agreement::map(rank_t peer, std::uint64_t token) {
       [](const std::unique_ptr<shm::peer_page>& p) { return p != nullptr; });
   if (mapped < core_.size - 1) return nullptr;
   own_from_ = numbers_.next_number() + collectives_ahead;
-  has_cpus_ = has_cpus_ && has_cpu_for_each(core_.size);
+  // Asked once: the number may change, and all members must be told the same.
+  const bool has_cpus = has_cpu_for_each(core_.size);
+  has_cpus_ = has_cpus_ && has_cpus;
   for (rank_t other = 0; other < core_.size; ++other) {
     if (other == core_.self) continue;
-    tell(other, has_cpu_for_each(core_.size) ? page_ready_with_cpus : page_ready,
-         own_from_);
+    tell(other, has_cpus ? page_ready_with_cpus : page_ready, own_from_);
   }
   look_at_answers();
   return nullptr;
