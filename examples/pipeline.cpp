@@ -75,11 +75,14 @@ class demo {
 
   mw::task<void> script() {
     process& victim = processes_[of_.victim];
-    // All its worlds are up by then.
+    // All its worlds are up by then. Should one never be, the demo tells it.
     const auto worlds =
         std::ranges::find(of_.parts, of_.victim, &part::stage)->worlds.size();
-    while (static_cast<std::size_t>(source_.edges_of(of_.victim)) < worlds)
-      co_await mw::sleep_for(1ms);
+    const auto came_over_all = [&] {
+      return static_cast<std::size_t>(source_.edges_of(of_.victim)) == worlds;
+    };
+    for (int i = 0; i < 10'000 && !came_over_all(); ++i) co_await mw::sleep_for(1ms);
+    if (!came_over_all()) fmt::print("s: an edge of {} is not used\n", of_.victim);
     co_await traffic("before the kill");
     fmt::print("s: kill -9 {}, stage {}; {} requests are open\n", victim.pid(),
                of_.victim, source_.open());

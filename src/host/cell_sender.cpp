@@ -187,10 +187,9 @@ bool cell_sender::try_send(const operation& op) {
   }
   outgoing_lane* const l = open_lane(op.on.number(), cost);
   if (!l || violation_ || is_shut_ || ring_.reserve(1) != shm::room::enough) return false;
-  std::optional<unsigned> run;
   if (bytes > shm::chunk_size) {
-    run = exact_run(bytes);
-    if (!run) return false;
+    run_ = exact_run(bytes);
+    if (!run_) return false;
   } else if (bytes > inline_bytes && !has_chunk()) {
     return false;
   }
@@ -200,22 +199,7 @@ bool cell_sender::try_send(const operation& op) {
   put_eager_header(
       c, {op.source.type(), op.head_bytes, is_empty_payload ? eager_empty_payload : 0,
           l->number, next_id(), op.user.value(), payload});
-  std::byte* into = inline_content(c);
-  if (run) {
-    set_chunk(c, *run);
-    into = link_.chunk_out(*run);
-    core_.home.note_long_step();
-  } else if (bytes > inline_bytes) {
-    into = take_chunk(c);
-  }
-  if (op.head_bytes > 0) std::memcpy(into, op.head, op.head_bytes);
-  into += op.head_bytes;
-  if (op.source.size() == 1) {
-    if (payload > 0) std::memcpy(into, op.source[0].data(), payload);
-  } else {
-    const_view_cursor cursor(op.source);
-    copy_out(cursor, payload, into);
-  }
+  put_eager(c, op, nullptr);
   publish(c);
   note_accepted(*l, cost, bytes);
   return true;

@@ -27,7 +27,8 @@ constexpr field sequence_field{0, 16};
 constexpr field kind_field{16, 4};
 constexpr field type_field{20, 4};
 constexpr field reduction_field{24, 3};
-constexpr field algorithm_field{27, 3};
+constexpr field algorithm_field{27, 2};
+constexpr field pages_field{29, 1};
 constexpr field root_field{30, 13};
 constexpr field variable_field{43, 1};
 constexpr field sizes_field{44, 20};
@@ -42,7 +43,9 @@ std::uint64_t mixed(std::uint64_t sizes) noexcept {
 constexpr std::uint64_t any_type = 15;
 static_assert(dtype_count < any_type);
 static_assert(any_type <= type_field.mask());
-static_assert(static_cast<std::uint64_t>(algorithm::ring) <= algorithm_field.mask());
+constexpr auto first_algorithm = static_cast<std::uint64_t>(algorithm::flat);
+static_assert(static_cast<std::uint64_t>(algorithm::ring) - first_algorithm <=
+              algorithm_field.mask());
 static_assert(static_cast<std::uint64_t>(avg) <= reduction_field.mask());
 static_assert(sizes_field.at + sizes_field.bits == 64);
 
@@ -62,7 +65,8 @@ std::string number_of_type(std::uint64_t word) {
 }  // namespace
 
 collective_signature::collective_signature(const collective_shape& shape, algorithm use,
-                                           std::uint64_t sequence) noexcept {
+                                           std::uint64_t sequence,
+                                           bool may_use_pages) noexcept {
   MW_ASSERT(
       shape.kind >= operation_kind::barrier && shape.kind <= operation_kind::all_to_all,
       "a collective is of a known kind");
@@ -72,7 +76,8 @@ collective_signature::collective_signature(const collective_shape& shape, algori
       kind_field.put(static_cast<std::uint64_t>(shape.kind) - first_kind + 1) |
       type_field.put(has_elements ? static_cast<std::uint64_t>(shape.type) : any_type) |
       reduction_field.put(static_cast<std::uint64_t>(shape.by)) |
-      algorithm_field.put(static_cast<std::uint64_t>(use)) |
+      algorithm_field.put(static_cast<std::uint64_t>(use) - first_algorithm) |
+      pages_field.put(may_use_pages ? 1 : 0) |
       root_field.put(static_cast<std::uint64_t>(shape.root + 1)) |
       variable_field.put(shape.is_variable ? 1 : 0) |
       sizes_field.put(mixed(shape.agreed_sizes));
@@ -112,7 +117,11 @@ std::string collective_signature::text(collective_signature other) const {
   }
   if (differ(sizes_field, a, b)) add("with other counts");
   if (more.empty() && differ(algorithm_field, a, b)) {
-    add(std::string(name_of(static_cast<algorithm>(algorithm_field.of(a)))));
+    add(std::string(
+        name_of(static_cast<algorithm>(algorithm_field.of(a) + first_algorithm))));
+  }
+  if (more.empty() && differ(pages_field, a, b)) {
+    add(pages_field.of(a) ? "by the default rules" : "by a rule of its own");
   }
   return more.empty() ? text : text + " (" + more + ")";
 }

@@ -16,8 +16,10 @@ class collective_signature {
  public:
   constexpr collective_signature() noexcept = default;
   constexpr explicit collective_signature(std::uint64_t word) noexcept : word_(word) {}
+  /// `may_use_pages`: the sender goes by pages once all have agreed on it. It is part of
+  /// the word, or members that differ in it would wait for each other without a sign.
   collective_signature(const collective_shape& shape, algorithm use,
-                       std::uint64_t sequence) noexcept;
+                       std::uint64_t sequence, bool may_use_pages) noexcept;
 
   [[nodiscard]] constexpr std::uint64_t word() const noexcept { return word_; }
   /// Returns the last 16 bits of its number.

@@ -85,10 +85,16 @@ const collectives::choice& collectives::choice_for(
   return last;
 }
 
-// All members have the same rules.
-bool collectives::may_use_pages(const collective_shape& shape) noexcept {
+bool collectives::may_use_pages(const collective_shape& shape, bool has_cpus) noexcept {
   return core_.options.one_host && !choice_for(shape).is_own &&
-         fits_pages(shape, core_.size, agreement_.has_cpus());
+         fits_pages(shape, core_.size, has_cpus);
+}
+
+// Whether there are CPUs for all is known once all have told; until then no member uses
+// pages, so that the word need not say it.
+collective_signature collectives::signature_of(const collective_shape& shape,
+                                               std::uint64_t number) noexcept {
+  return {shape, algorithm_for(shape), number, may_use_pages(shape, true)};
 }
 
 void collectives::enter(operation& op) {
@@ -101,7 +107,7 @@ void collectives::enter(operation& op) {
   const algorithm use = algorithm_for(shape);
   const bool is_next = !active_ && waiting_.empty();
   waiting_.push_back(op);
-  if (!tracker_.enter(collective_signature(shape, use, number), op.where)) return;
+  if (!tracker_.enter(signature_of(shape, number), op.where)) return;
   if (!is_next || is_contradicted()) return;
   waiting_.remove(op);
   begin(op, std::move(shape), use);
@@ -120,8 +126,9 @@ bool collectives::is_alone() const {
 void collectives::refuse(operation& op, std::string why) {
   collective_shape shape;
   shape.kind = op.kind;
-  tracker_.refuse(collective_signature(shape, algorithm::flat, tracker_.next_number()),
-                  op.where);
+  tracker_.refuse(
+      collective_signature(shape, algorithm::flat, tracker_.next_number(), false),
+      op.where);
   op.fail(cause::invalid_argument, std::move(why));
 }
 
@@ -207,14 +214,14 @@ void collectives::begin(operation& op, collective_shape&& shape, algorithm use) 
   op.begun = true;
   op.bytes_moved = shape.bytes;
   tracker_.begin(op.backend.number, op.kind, op.limit);
-  const collective_signature signature(shape, use, op.backend.number);
+  const collective_signature signature = signature_of(shape, op.backend.number);
   schedule_.open(std::move(shape), signature);
   active_use_ = use;
   carry_out_active();
 }
 
 void collectives::carry_out_active() {
-  if (may_use_pages(schedule_.shape())) {
+  if (may_use_pages(schedule_.shape(), agreement_.has_cpus())) {
     const std::uint64_t number = active_->backend.number;
     if (number >= first_for_pages && agreement_.may_begin()) agreement_.begin();
     switch (agreement_.way_of(number)) {

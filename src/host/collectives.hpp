@@ -98,7 +98,9 @@ class collectives final : private schedule_port, private tracker_listener {
   [[nodiscard]] algorithm algorithm_for(const collective_shape& shape) noexcept {
     return choice_for(shape).use;
   }
-  [[nodiscard]] bool may_use_pages(const collective_shape& shape) noexcept;
+  [[nodiscard]] bool may_use_pages(const collective_shape& shape, bool has_cpus) noexcept;
+  [[nodiscard]] collective_signature signature_of(const collective_shape& shape,
+                                                  std::uint64_t number) noexcept;
   const char* handle_page(rank_t peer, const frame& f);
   void carry_out_active();
   void go_on_held();

@@ -92,7 +92,10 @@ const char* page_agreement::handle(rank_t peer, const frame& f) {
     if (!m.link) return "a page where none can be passed";
     if (std::exchange(m.was_mapped, true)) return "a second page";
     begin();
-    return stage_ == stage::offered ? map(peer, f.id) : nullptr;
+    if (stage_ == stage::offered) return map(peer, f.id);
+    // It is taken all the same, or it would stay in its socket (law 6).
+    (void)m.link->pools().take_page(m.slot, f.id);
+    return nullptr;
   }
   if (m.from != 0) return "a second answer about pages";
   if (f.id > latest_from) return "a page from an impossible number on";

@@ -456,14 +456,16 @@ bool page_collective::has_come() {
 
 bool page_collective::prepare_sleep(std::optional<duration>& limit) noexcept {
   if (!active_ || schedule_.is_failing()) return true;
-  if (any_left_)
+  // A root wakes those that wait for it by itself, even if others have left (law 7).
+  const bool waits_for_root = is_published_ && reads_ == reads::root;
+  if (any_left_ && !waits_for_root)
     limit = std::min(limit.value_or(sleep_beside_leavers), sleep_beside_leavers);
   std::uint64_t waits = shm::page_wait::for_all(number_);
-  if (!is_published_) {
-    waits = shm::page_wait::for_all(room_wanted());
-  } else if (reads_ == reads::root) {
+  if (waits_for_root) {
     waits = shm::page_wait::for_member(static_cast<std::size_t>(schedule_.shape().root),
                                        number_);
+  } else if (!is_published_) {
+    waits = shm::page_wait::for_all(room_wanted());
   }
   return group_.prepare_sleep(waits, [this] { return has_come(); });
 }

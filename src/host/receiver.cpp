@@ -134,18 +134,7 @@ void receiver::consumed(inbound_message& m, bool was_received) {
     ++core_.counters.messages_received;
     if (m.wants_taken) answer(frame_kind::taken, m.id);
   }
-  inbound_lane& l = *m.on;
-  if (!l.is_owed) {
-    // Without memory for the list nothing is owed yet.
-    owing_.push_back(&l);
-    l.is_owed = true;
-    core_.tidy_soon();
-  }
-  l.owed_bytes += m.cost;
-  l.owed_content += m.accounted;
-  if (m.is_accounted) ++l.owed_messages;
-  owed_bytes_ += m.cost;
-  MW_ASSERT(l.owed_bytes <= l.held_bytes, "no more credit is owed than a lane holds");
+  owe(*m.on, m.cost, m.accounted, m.is_accounted ? 1 : 0);
 }
 
 void receiver::note_passed_on(inbound_lane& l, std::size_t cost, std::size_t content) {
@@ -154,14 +143,20 @@ void receiver::note_passed_on(inbound_lane& l, std::size_t cost, std::size_t con
   ++core_.counters.messages_received;
   l.held_bytes += cost;
   if (!core::is_own(l.number)) held_bytes_ += cost;
+  owe(l, cost, content, 1);
+}
+
+void receiver::owe(inbound_lane& l, std::size_t cost, std::size_t content,
+                   std::uint64_t messages) {
   if (!l.is_owed) {
+    // Without memory for the list nothing is owed yet.
     owing_.push_back(&l);
     l.is_owed = true;
     core_.tidy_soon();
   }
   l.owed_bytes += cost;
   l.owed_content += content;
-  ++l.owed_messages;
+  l.owed_messages += messages;
   owed_bytes_ += cost;
   MW_ASSERT(l.owed_bytes <= l.held_bytes, "no more credit is owed than a lane holds");
 }

@@ -141,6 +141,9 @@ class receiver {
   /// its lane is discarded.
   void dismiss(inbound_message& m);
   void remove(inbound_message& m, frame_kind answered);
+  /// Notes credit for what a lane no longer holds.
+  void owe(inbound_lane& l, std::size_t cost, std::size_t content,
+           std::uint64_t messages);
   void return_owed(bool all);
 
   frame_handler& others_;

@@ -41,8 +41,7 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
     }
   }
   inbound_lane& l = core_.matcher->lane_of(peer_, f.on);
-  if (l.held_bytes + cost > core_.options.lane_window ||
-      (!core::is_own(f.on) && held_bytes_ + cost > core_.peer_window)) {
+  if (!is_within_windows(l, cost)) {
     return "more unreceived data than the window allows";
   }
   l.held_bytes += cost;
