@@ -21,7 +21,7 @@ class algorithm_bench final : host::schedule_port {
         schedule_(core_, *this),
         end_(*this, *c[self].home) {
     host::collective_shape shape = host::shape_of(op_, self, all.size);
-    const host::collective_signature signature(shape, algorithm::ring, 1);
+    const host::collective_signature signature(shape, algorithm::ring, 1, false);
     schedule_.open(std::move(shape), signature);
     task_ = by(schedule_);
   }

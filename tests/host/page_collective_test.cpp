@@ -7,6 +7,7 @@
 #include <iterator>
 #include <string>
 
+#include "host/collective_signature.hpp"
 #include "page_fixture.hpp"
 
 using namespace manyworlds;
@@ -28,7 +29,8 @@ TEST_SUITE("host collectives: pages") {
       for (const rank_t size : {2, 3, 4, 8}) {
         paged p(size, g);
         for (const operation_kind kind : paged_kinds) {
-          for (const std::size_t count : {0U, 1U, 3U, 26U, 27U, 100U, 1400U, 2000U, 2816U, 2817U, 8000U}) {
+          for (const std::size_t count :
+               {0U, 1U, 3U, 26U, 27U, 100U, 1400U, 2000U, 2816U, 2817U, 8000U}) {
             for (const bool in_place : {false, true}) {
               CAPTURE(std::string(name_of(g)));
               CAPTURE(name_of(kind));
@@ -261,6 +263,18 @@ TEST_SUITE("host collectives: pages") {
         CHECK_MESSAGE(found.reason.find("root 1") != std::string::npos, found.reason);
       }
     }
+  }
+
+  TEST_CASE("law 9: a member that may not use pages disagrees with one that may") {
+    // Otherwise one would look for a page, the other wait for a message, and no word
+    // would tell them apart.
+    host::collective_shape shape;
+    shape.kind = operation_kind::barrier;
+    const host::collective_signature by_rule(shape, algorithm::flat, 17, false);
+    const host::collective_signature by_default(shape, algorithm::flat, 17, true);
+    CHECK_FALSE(by_rule.agrees_with(by_default));
+    CHECK(by_rule.text(by_default) == "barrier 17 (by a rule of its own)");
+    CHECK(by_default.text(by_rule) == "barrier 17 (by the default rules)");
   }
 
   TEST_CASE(
