@@ -43,7 +43,7 @@ task<void> connector::form(world& w) {
   entered_.reset();
   auto formed = [](world& forming) -> task<void> { co_await forming; };
   co_await when_any(formed(w), stay_announced(), heed_notices());
-  if (!entered_.is_set()) co_return;
+  if (std::exchange(unread_, 0) == 0) co_return;
   // The world came before its notice was read. It must not be taken for that of the next.
   try {
     co_await queue_.erase_notice(id_);
@@ -69,6 +69,7 @@ task<void> connector::heed_notices() {
       continue;
     }
     entered_.reset();
+    if (unread_ > 0) --unread_;
     check_at_ = runtime_.home().now() + patience_;
     patience_ = std::min(2 * patience_, longest_check);
     // It has had its time by then.
@@ -114,7 +115,11 @@ task<duration> connector::announce(join_entry self, bool is_new) {
   if (stands) note_waiting();
   // It counts as missing until it is entered: the store may fail us.
   is_missing_ = true;
-  if (!stands) co_await queue_.enter(std::move(self));
+  if (!stands) {
+    // Counted before: if the store fails us it may have the entry nevertheless.
+    ++unread_;
+    co_await queue_.enter(std::move(self));
+  }
   entered_.set();
   if (!stands && !is_new) note_taken_in_vain();
   is_missing_ = false;

@@ -87,6 +87,9 @@ class connector {
   event noticed_;
   /// We stand in the queue, so a notice may come.
   event entered_;
+  /// Counts our entries whose notices we have not read. One that is never read, since the
+  /// entry was written over or crowded out, costs an erasure when the world is formed.
+  std::size_t unread_ = 0;
   /// Applies to the world that is being formed.
   bool is_waiting_told_ = false;
   /// Counts how often the entry was gone while one world was being formed.
