@@ -18,14 +18,15 @@ static_assert(cell_slice_limit <= content_at_once, "a turn has room for a slice"
 
 }  // namespace
 
-cell_receiver::cell_receiver(core& shared, rank_t peer, sender& answers,
-                             frame_handler& others, shm::shared_link& link, unsigned slot)
+cell_receiver::cell_receiver(core& shared, rank_t peer, sender& answers, channel& owner,
+                             shm::shared_link& link, unsigned slot)
     : receiver(
-          shared, peer, answers, others,
+          shared, peer, answers, owner,
           {std::min(shared.options.eager_limit, cell_eager_limit), cell_slice_limit}),
       link_(link),
       slot_(slot),
-      ring_(link.incoming(slot)) {}
+      ring_(link.incoming(slot)),
+      reader_(shared, *this, peer, link, slot) {}
 
 const char* cell_receiver::take(bool& any) {
   const std::uint64_t enough = core_.counters.bytes_received + content_at_once;
@@ -159,6 +160,22 @@ const char* cell_receiver::handle_content(const frame& f,
     untaken_.push_back(f.id);
   }
   return wrong;
+}
+
+void cell_receiver::begin(inbound_message& m) {
+  if (!reader_.begin(m)) receiver::begin(m);
+}
+
+void cell_receiver::note_read(inbound_message& m, std::size_t bytes) noexcept {
+  note_progress(m, bytes);
+  core_.counters.bytes_received += bytes;
+}
+
+void cell_receiver::ask_instead(inbound_message& m) {
+  receiver::begin(m);
+  if (m.taker) m.taker->bytes_moved = m.taker->bytes_moved - m.received;
+  m.target = m.payload_place();
+  m.received = 0;
 }
 
 void cell_receiver::collect_untaken() {

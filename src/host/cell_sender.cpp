@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "host/host_backend.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {
@@ -77,7 +78,7 @@ bool cell_sender::has_chunk() noexcept {
       continue;
     // The peer tells of chunks that come back. No notice comes of memory that becomes
     // available, nor of chunks of worlds that are over.
-    core_.tidy_soon();
+    core_.backend.tidy_soon();
     return false;
   }
 }
@@ -100,7 +101,7 @@ bool cell_sender::has_offer_room(bool asked) noexcept {
   const std::uint32_t limit = shm::offer_table::offers - (asked ? 0 : offers_in_reserve);
   if (link_.offers_out().in_use() < limit) return true;
   // This world is not told when another one ends an offer.
-  core_.tidy_soon();
+  core_.backend.tidy_soon();
   return false;
 }
 

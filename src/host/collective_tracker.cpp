@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "host/collectives.hpp"
+#include "host/host_backend.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {
@@ -20,9 +22,9 @@ constexpr duration answer_limit = std::chrono::milliseconds(100);
 
 }  // namespace
 
-collective_tracker::collective_tracker(core& shared, tracker_listener& told)
+collective_tracker::collective_tracker(core& shared, collectives& owner)
     : core_(shared),
-      told_(told),
+      owner_(owner),
       entered_by_(static_cast<std::size_t>(shared.size), 0),
       may_ask_at_(static_cast<std::size_t>(shared.size), time_point::min()) {}
 
@@ -54,7 +56,7 @@ collective_place collective_tracker::place_of(rank_t rank, std::uint64_t number)
 
 void collective_tracker::tell_place(rank_t peer, std::uint64_t number) {
   const collective_place where = place_of(core_.self, number);
-  if (where.is_known()) told_.tell(peer, where.to_frame(number));
+  if (where.is_known()) core_.backend.tell(peer, where.to_frame(number));
 }
 
 bool collective_tracker::enter(collective_signature s, source_position where) {
@@ -74,7 +76,7 @@ void collective_tracker::disagree_about(const refusal& r) {
       ours.word() == 0 ? fmt::format("rank {} has passed {}", core_.self, r.number)
                        : fmt::format("rank {} entered {}{}", core_.self, ours.text(ours),
                                      place_of(core_.self, r.number).text());
-  told_.disagree(
+  owner_.disagree(
       r.rank,
       fmt::format("{}, rank {} could not enter {}{}: its own arguments are "
                   "wrong, see its error",
@@ -95,7 +97,7 @@ void collective_tracker::refuse(collective_signature s, source_position where) {
   for (rank_t rank = 0; rank < core_.size; ++rank) {
     if (rank == core_.self) continue;
     tell_place(rank, entered_);
-    told_.tell(rank, f);
+    core_.backend.tell(rank, f);
   }
 }
 
@@ -106,7 +108,7 @@ void collective_tracker::tell_closed(std::uint64_t number, rank_t culprit) {
   f.id = number;
   f.on = static_cast<std::uint64_t>(culprit);
   for (rank_t rank = 0; rank < core_.size; ++rank) {
-    if (rank != core_.self && rank != culprit) told_.tell(rank, f);
+    if (rank != core_.self && rank != culprit) core_.backend.tell(rank, f);
   }
 }
 
@@ -139,7 +141,7 @@ const char* collective_tracker::on_ask(rank_t peer, const frame& f) {
   answer.bytes = entered_;
   answer.word = said(f.id).word();
   tell_place(peer, f.id);
-  told_.tell(peer, answer);
+  core_.backend.tell(peer, answer);
   compare(peer, f.id, collective_signature(f.word));
   return nullptr;
 }
@@ -166,7 +168,7 @@ void collective_tracker::compare(rank_t peer, std::uint64_t number,
   const collective_signature ours = said(number);
   if (ours.word() == 0 || theirs.word() == 0 || ours.agrees_with(theirs)) return;
   if (has_refused(number)) return;
-  told_.disagree(peer, text_of({peer, number, theirs, {}}));
+  owner_.disagree(peer, text_of({peer, number, theirs, {}}));
 }
 
 std::string collective_tracker::text_of(const contradiction& c) const {
@@ -198,7 +200,7 @@ void collective_tracker::dispute(contradiction c) {
   if (dispute_) return;
   dispute_ = std::move(c);
   tell_ask(dispute_->peer, dispute_->number);
-  if (told_.has_left(dispute_->peer)) return settle_dispute();
+  if (core_.backend.has_left(dispute_->peer)) return settle_dispute();
   core_.home.timers().arm(dispute_timer_, core_.home.now() + answer_limit);
 }
 
@@ -210,7 +212,7 @@ void collective_tracker::settle_dispute() {
   MW_ASSERT(dispute_.has_value(), "a dispute is settled that was raised");
   core_.home.timers().disarm(dispute_timer_);
   is_settled_ = true;
-  told_.disagree(dispute_->peer, text_of(*dispute_));
+  owner_.disagree(dispute_->peer, text_of(*dispute_));
 }
 
 const char* collective_tracker::on_refuse(rank_t peer, const frame& f) {
@@ -218,7 +220,7 @@ const char* collective_tracker::on_refuse(rank_t peer, const frame& f) {
     if (f.on >= static_cast<std::uint64_t>(core_.size)) {
       return "a rank outside of the world";
     }
-    told_.closed_from(f.id, static_cast<rank_t>(f.on));
+    owner_.closed_from(f.id, static_cast<rank_t>(f.on));
     return nullptr;
   }
   if (has_refused(f.id)) return nullptr;
@@ -267,7 +269,8 @@ std::vector<rank_t> collective_tracker::absent() const {
     const bool is_in = entered_by_[static_cast<std::size_t>(rank)] >= number_;
     // A member that has left in order had done its part, or the collective would be
     // closed.
-    if (rank != core_.self && !is_in && !told_.has_left(rank)) ranks.push_back(rank);
+    if (rank != core_.self && !is_in && !core_.backend.has_left(rank))
+      ranks.push_back(rank);
   }
   return ranks;
 }
@@ -290,7 +293,7 @@ void collective_tracker::tell_ask(rank_t peer, std::uint64_t number) {
   f.id = number;
   f.word = said(number).word();
   tell_place(peer, number);
-  told_.tell(peer, f);
+  core_.backend.tell(peer, f);
 }
 
 collective_status collective_tracker::status() const {

@@ -19,19 +19,7 @@
 
 namespace manyworlds::inline v0::detail::host {
 
-/// Receives what the tracker tells its collectives.
-class tracker_listener {
- public:
-  virtual void tell(rank_t peer, const frame& f) = 0;
-  [[nodiscard]] virtual bool has_left(rank_t peer) const = 0;
-  /// A member has entered something else than this one: the world must break.
-  virtual void disagree(rank_t peer, std::string detail) = 0;
-  /// The collective of that number and all later ones cannot end: a member has left.
-  virtual void closed_from(std::uint64_t number, rank_t culprit) = 0;
-
- protected:
-  ~tracker_listener() = default;
-};
+class collectives;
 
 /// A member's message that belongs to no collective of this member.
 struct contradiction {
@@ -55,7 +43,7 @@ struct contradiction {
 /// one asks for it, and both name both places.
 class collective_tracker {
  public:
-  collective_tracker(core& shared, tracker_listener& told);
+  collective_tracker(core& shared, collectives& owner);
   collective_tracker(const collective_tracker&) = delete;
   collective_tracker& operator=(const collective_tracker&) = delete;
   ~collective_tracker() { stop(); }
@@ -155,7 +143,7 @@ class collective_tracker {
   [[nodiscard]] std::vector<rank_t> absent() const;
 
   core& core_;
-  tracker_listener& told_;
+  collectives& owner_;
   std::uint64_t entered_ = 0;  ///< by this member
   std::array<entered, remembered> said_{};
   std::vector<std::uint64_t> entered_by_;  ///< as far as they have answered

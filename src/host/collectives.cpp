@@ -6,6 +6,7 @@
 #include "exception_text.hpp"
 #include "host/algorithm_table.hpp"
 #include "host/collective_algorithms.hpp"
+#include "host/host_backend.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {
@@ -42,13 +43,18 @@ collectives::end_of_task::end_of_task(collectives& owner) noexcept
           &owner.core_.home),
       owner(owner) {}
 
-collectives::collectives(core& shared, collective_port& port)
+collectives::collectives(core& shared)
     : core_(shared),
-      port_(port),
       schedule_(shared, *this),
       tracker_(shared, *this),
-      agreement_(shared, port, tracker_),
-      by_page_(shared, schedule_, port, agreement_, *this) {}
+      agreement_(shared, tracker_),
+      by_page_(shared, schedule_, agreement_, *this) {}
+
+void collectives::start_step(operation& op) noexcept { core_.backend.start_part(op); }
+
+bool collectives::withdraw_step(operation& op) noexcept {
+  return core_.backend.withdraw_part(op);
+}
 
 // The backend is quiet: the coroutine waits for nothing that still comes, and its work
 // in the reactor's queue has run.
@@ -116,7 +122,7 @@ void collectives::enter(operation& op) {
 bool collectives::is_alone() const {
   rank_t left = 0;
   for (rank_t rank = 0; rank < core_.size; ++rank) {
-    if (rank != core_.self && port_.has_left(rank)) ++left;
+    if (rank != core_.self && core_.backend.has_left(rank)) ++left;
   }
   return left == core_.size - 1;
 }

@@ -16,20 +16,6 @@
 
 namespace manyworlds::inline v0::detail::host {
 
-/// Connects the collectives to the other members.
-class collective_port {
- public:
-  /// Sends a frame without content.
-  virtual void tell(rank_t peer, const frame& f) = 0;
-  [[nodiscard]] virtual bool has_left(rank_t peer) const = 0;
-  /// Starts a message of an algorithm on the collectives' reserved lane.
-  virtual void start_step(operation& op) noexcept = 0;
-  virtual bool withdraw_step(operation& op) noexcept = 0;
-
- protected:
-  ~collective_port() = default;
-};
-
 /// Numbers the collectives that this member starts, and carries them out in that order.
 /// Members that disagree about number n learn it from the first message between them.
 /// If each waits for the other's message they learn it by asking (`collective_tracker`).
@@ -49,9 +35,9 @@ class collective_port {
 ///
 /// A root that only gave may have gone on by then. Its world breaks all the same, by
 /// the member that found the disagreement.
-class collectives final : private schedule_port, private tracker_listener {
+class collectives final : private schedule_port {
  public:
-  collectives(core& shared, collective_port& port);
+  explicit collectives(core& shared);
   collectives(const collectives&) = delete;
   collectives& operator=(const collectives&) = delete;
   ~collectives();
@@ -72,6 +58,11 @@ class collectives final : private schedule_port, private tracker_listener {
   void note_message(rank_t peer, collective_signature theirs) noexcept;
   /// Called when nothing more follows from that member.
   void peer_left(rank_t peer);
+  /// Called when a member has entered something else than this one: the world breaks.
+  void disagree(rank_t peer, std::string detail);
+  /// Called when the collective of that number and all later ones cannot end: a member
+  /// has left.
+  void closed_from(std::uint64_t number, rank_t culprit);
   /// Returns the collective under way, for dumps.
   [[nodiscard]] std::optional<collective_status> status() const;
   /// Called when this member leaves: collectives that were not begun fail.
@@ -131,20 +122,14 @@ class collectives final : private schedule_port, private tracker_listener {
   [[nodiscard]] bool is_alone() const;
 
   // schedule_port
-  void start_step(operation& op) noexcept override { port_.start_step(op); }
-  bool withdraw_step(operation& op) noexcept override { return port_.withdraw_step(op); }
+  void start_step(operation& op) noexcept override;
+  bool withdraw_step(operation& op) noexcept override;
   void step_failed() noexcept override { queue(give_up_step_); }
   void came_to_rest() noexcept override { queue(give_up_step_); }
-  // tracker_listener
-  void tell(rank_t peer, const frame& f) override { port_.tell(peer, f); }
-  [[nodiscard]] bool has_left(rank_t peer) const override { return port_.has_left(peer); }
-  void disagree(rank_t peer, std::string detail) override;
-  void closed_from(std::uint64_t number, rank_t culprit) override;
 
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
   core& core_;
-  collective_port& port_;
   schedule schedule_;
   collective_tracker tracker_;
   page_agreement agreement_;

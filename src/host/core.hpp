@@ -7,21 +7,32 @@
 #include <string>
 
 #include "backend/backend.hpp"
-#include "host/host_backend.hpp"
+#include "host/host_options.hpp"
 #include "host/lane_matcher.hpp"
 #include "io/reactor.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
+namespace manyworlds::inline v0::detail {
+class host_backend;
+}
+
 namespace manyworlds::inline v0::detail::host {
 
-/// Shares the backend's state with its connections and its collectives.
+/// Shares the backend's state with its channels and its collectives.
 struct core {
-  core(reactor& r, backend_listener& events, const host_backend_options& options,
-       rank_t self, rank_t size) noexcept
-      : home(r), events(events), options(options), self(self), size(size) {
+  core(host_backend& backend, reactor& r, backend_listener& events,
+       const host_backend_options& options, rank_t self, rank_t size) noexcept
+      : backend(backend),
+        home(r),
+        events(events),
+        options(options),
+        self(self),
+        size(size) {
     MW_ASSERT(self >= 0 && self < size, "this process is a member");
   }
 
+  /// What the parts ask of the whole: timers, other channels, its collectives.
+  host_backend& backend;
   reactor& home;
   backend_listener& events;
   const host_backend_options& options;
@@ -44,19 +55,6 @@ struct core {
   bool stopping = false;
   /// A send that waits for the shared window was logged.
   bool has_logged_window = false;
-
-  /// Called when a message of a collective has come from that member.
-  virtual void note_collective_message(rank_t peer, std::uint64_t signature) noexcept = 0;
-
-  /// Arms the timer that checks stalled and settling transfers.
-  virtual void watch() noexcept = 0;
-  /// Discards a lane, as `backend::discard` does.
-  virtual void discard_lane(rank_t peer, std::uint64_t number) = 0;
-  /// Arms the timer that returns credits and memory of connections that are silent.
-  virtual void tidy_soon() noexcept = 0;
-
- protected:
-  ~core() = default;
 };
 
 }  // namespace manyworlds::inline v0::detail::host

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "host/host_backend.hpp"
+
 namespace manyworlds::inline v0::detail::host {
 
 fan_out_send::part::part(fan_out_send& of, rank_t target) noexcept
@@ -33,7 +35,7 @@ void fan_out_send::start() {
   is_busy_ = true;
   for (part& p : parts_) {
     p.is_under_way = true;
-    port_.start_part(p);
+    by_.start_part(p);
   }
   is_busy_ = false;
   if (left_ == 0) end_whole();
@@ -43,7 +45,7 @@ bool fan_out_send::withdraw() {
   MW_ASSERT(left_ > 0, "a send that is given up has parts under way");
   is_busy_ = true;
   for (part& p : parts_) {
-    if (!p.is_under_way || !port_.withdraw_part(p)) continue;
+    if (!p.is_under_way || !by_.withdraw_part(p)) continue;
     p.is_under_way = false;
     was_withdrawn_ = true;
     --left_;

@@ -10,6 +10,10 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/operation.hpp"
 
+namespace manyworlds::inline v0::detail {
+class host_backend;
+}
+
 namespace manyworlds::inline v0::detail::host {
 
 class fan_out_send;
@@ -17,23 +21,12 @@ class fan_out_send;
 /// its end; the others go with the backend, which ends nothing by then.
 using fan_out_sends = std::list<fan_out_send>;
 
-/// Starts the parts of a fan-out send at the members' connections.
-class fan_out_port {
- public:
-  virtual void start_part(operation& part) = 0;
-  /// Gives a part up, as `backend::withdraw` does.
-  virtual bool withdraw_part(operation& part) = 0;
-
- protected:
-  ~fan_out_port() = default;
-};
-
 /// Holds the parts of one send that could not be accepted at once. The send ends when the
 /// last part has: with the first failure among them, if there is one.
 class fan_out_send {
  public:
-  fan_out_send(fan_out_sends& all, operation& whole, fan_out_port& port) noexcept
-      : all_(all), whole_(whole), port_(port) {}
+  fan_out_send(fan_out_sends& all, operation& whole, host_backend& by) noexcept
+      : all_(all), whole_(whole), by_(by) {}
   fan_out_send(const fan_out_send&) = delete;
   fan_out_send& operator=(const fan_out_send&) = delete;
 
@@ -58,7 +51,7 @@ class fan_out_send {
 
   fan_out_sends& all_;
   operation& whole_;
-  fan_out_port& port_;
+  host_backend& by_;
   std::deque<part> parts_;
   std::size_t left_ = 0;
   /// Parts are being started or given up: what ends meanwhile does not end the send.

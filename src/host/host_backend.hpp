@@ -2,52 +2,24 @@
 // peer.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "host/channel.hpp"
+#include "host/collectives.hpp"
+#include "host/core.hpp"
+#include "host/fan_out_send.hpp"
+#include "host/host_options.hpp"
+#include "host/lane_matcher.hpp"
 #include "io/reactor.hpp"
 #include "link/data_channel.hpp"
-#include "manyworlds/algorithms.hpp"
+#include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/detail/member_work.hpp"
 
 namespace manyworlds::inline v0::detail {
-
-/// Holds the limits of one host backend. The members of a world must agree on the first
-/// four: each member enforces them on the others.
-struct host_backend_options {
-  /// The largest message, head included, that is sent before a receive asks for it.
-  std::size_t eager_limit = std::size_t{64} * 1024;
-  /// The largest message that this member sends unasked through shared memory, if it
-  /// finds chunks for it. Beyond the eager limit it has no effect.
-  std::size_t unasked_in_memory = std::size_t{64} * 1024;
-  /// Unreceived data of one lane, and of all peers together. Beyond it senders wait.
-  std::size_t lane_window = std::size_t{256} * 1024;
-  std::size_t world_window = std::size_t{4} * 1024 * 1024;
-  /// The largest piece of a message that delays other lanes.
-  std::size_t slice = std::size_t{256} * 1024;
-  /// A begun transfer that moves no byte for this long breaks the world.
-  duration stall_limit = std::chrono::seconds(10);
-  /// How long a send that is given up late waits to learn whether it was taken.
-  duration settle_limit = std::chrono::seconds(1);
-  /// Ranks that do not enter a collective are logged; later they break the world.
-  duration collective_log = std::chrono::seconds(5);
-  duration collective_break = std::chrono::seconds(60);
-  /// Whether all members live on one host. All members must have the same value.
-  bool one_host = false;
-  /// The id of this epoch of the world, which its members' pages must carry.
-  std::uint64_t world_id = 0;
-  /// Rules that precede the default ones; all members must have the same. Lifetime:
-  /// must outlive the backend.
-  std::span<const algorithm_rule> algorithms;
-  /// A send that has waited this long for the window that all lanes share is logged,
-  /// with the lanes that hold the window. Logged once a world.
-  duration window_log = std::chrono::seconds(5);
-  /// How many lanes of one peer are remembered as received on, and as discarded.
-  std::size_t known_lanes = 65'536;
-};
 
 /// Moves host memory between the members of one world, over tcp streams or slots of
 /// shared memory. Its wire format is in src/host/README.md.
@@ -62,7 +34,7 @@ struct host_backend_options {
 /// Lifetime: `quiesce` or `leave` must have run its work before the backend is
 /// destroyed, since requests in the engine refer to it. If `quiesce` is called during a
 /// `leave`, both works run.
-class host_backend final : public backend {
+class host_backend final : public backend, private host::match_listener {
  public:
   /// Says that it takes slots of shared memory; otherwise every peer would need a
   /// stream.
@@ -70,9 +42,9 @@ class host_backend final : public backend {
 
   /// Starts receiving. `connections[rank]` carries this backend's frames alone to and
   /// from that rank; the entry of `self` is closed.
-  host_backend(reactor& r, backend_listener& events, host_backend_options options,
+  host_backend(reactor& r, backend_listener& events, const host_backend_options& options,
                rank_t self, std::vector<data_channel> connections);
-  host_backend(reactor& r, backend_listener& events, host_backend_options options,
+  host_backend(reactor& r, backend_listener& events, const host_backend_options& options,
                rank_t self, std::vector<socket> streams);
   ~host_backend() override;
 
@@ -92,13 +64,91 @@ class host_backend final : public backend {
 
   [[nodiscard]] std::vector<undelivered_messages> undelivered() const override;
   [[nodiscard]] std::vector<lane_status> lanes() const override;
-  [[nodiscard]] std::optional<collective_status> collective() const override;
-  [[nodiscard]] transfer_counters counters() const noexcept override;
+  [[nodiscard]] std::optional<collective_status> collective() const override {
+    return collectives_.status();
+  }
+  [[nodiscard]] transfer_counters counters() const noexcept override {
+    return core_.counters;
+  }
   [[nodiscard]] const char* transport() const noexcept override;
 
+  // --- for its parts: what one of them asks of the others
+
+  /// Arms the timer that checks stalled and settling transfers.
+  void watch() noexcept;
+  /// Arms the timer that returns credits and memory of channels that are silent.
+  void tidy_soon() noexcept;
+  /// Discards a lane in the midst of a step, as `discard` does between two.
+  void discard_lane(rank_t peer, std::uint64_t number);
+  /// Sends a frame without content.
+  void tell(rank_t peer, const host::frame& f);
+  [[nodiscard]] bool has_left(rank_t peer) const;
+  /// Starts an operation that the backend has made itself: a message of a collective, or
+  /// a part of a send to several members.
+  void start_part(operation& part) noexcept;
+  /// Gives such a part up, as `withdraw` does.
+  [[nodiscard]] bool withdraw_part(operation& part) noexcept;
+  /// Handles a frame about a collective. Returns null, or what is wrong with it.
+  [[nodiscard]] const char* collective_frame(rank_t peer, const host::frame& f);
+  /// Called when a message of a collective has come from that member.
+  void note_collective_message(rank_t peer, std::uint64_t word) noexcept;
+  /// Called when nothing more follows from that member.
+  void peer_left(rank_t peer);
+  /// Called when the peer knows that we have left, and may end.
+  void peer_knows(rank_t peer);
+  /// Called when no request of a channel is in flight, and none follows.
+  void channel_rests() noexcept;
+
  private:
-  class state;
-  std::unique_ptr<state> state_;
+  [[nodiscard]] host::channel* to(rank_t peer) const {
+    MW_ASSERT(peer >= 0 && peer < core_.size, "a peer is a member");
+    return channels_[static_cast<std::size_t>(peer)].get();
+  }
+  template <class Visit>
+  void for_each_channel(Visit&& visit) {
+    for (auto& c : channels_) {
+      if (c) visit(*c);
+    }
+  }
+  template <class Step>
+  void guarded(rank_t peer, Step&& step) noexcept;
+
+  void start_any(operation& op);
+  void send(operation& op);
+  void send_to_all(operation& op);
+  [[nodiscard]] bool withdraw_any(operation& op);
+  void begin_leave(work& gone, time_point deadline);
+  void pump_touched() noexcept;
+
+  // match_listener
+  void pull(host::inbound_message& m) override;
+  void consumed(host::inbound_message& m, bool was_received) override;
+  void posted(const operation& op) override;
+  void emptied(rank_t source, host::inbound_lane& l) override;
+
+  void look() noexcept;
+  void tidy() noexcept;
+  void deadline_passed() noexcept;
+  void finish_ending() noexcept;
+
+  const host_backend_options options_;
+  host::core core_;
+  host::lane_matcher matcher_;
+  host::collectives collectives_;
+  std::vector<std::unique_ptr<host::channel>> channels_;
+  rank_t shared_ = 0;  ///< the number of channels through shared memory
+  host::fan_out_sends fan_outs_;
+  host::channel* touched_ = nullptr;
+  /// All other channels were touched as well.
+  bool touched_all_ = false;
+  member_timer<&host_backend::look> watch_{*this};
+  member_timer<&host_backend::tidy> tidy_{*this};
+  member_timer<&host_backend::deadline_passed> deadline_{*this};
+  work* quiet_ = nullptr;
+  work* gone_ = nullptr;
+  time_point leave_deadline_{};
+  bool left_ = false;
+  bool abandoned_ = false;
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -42,7 +42,7 @@ struct inbound_lane {
   }
 };
 
-/// Receives what matching causes at the message's connection. Must not call back into
+/// Receives what matching causes at the message's channel. Must not call back into
 /// the matcher.
 class match_listener {
  public:
@@ -124,7 +124,7 @@ class lane_matcher {
   void drop(inbound_message& m);
 
   /// Marks a lane as discarded until a receive or an arrival names it. What arrives
-  /// stays only until its connection has dropped it.
+  /// stays only until its channel has dropped it.
   void set_discarded(rank_t peer, std::uint64_t number);
   /// Fails operations that wait on a discarded lane with `cancelled`; for `no_rank`
   /// those that wait for any peer.

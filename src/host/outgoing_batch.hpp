@@ -1,4 +1,4 @@
-// Outgoing batch: what one connection sends next, as one gather list: frames, then
+// Outgoing batch: what one channel sends next, as one gather list: frames, then
 // perhaps one slice of a user's memory.
 #pragma once
 

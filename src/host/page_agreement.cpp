@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "host/collectives.hpp"
+#include "host/host_backend.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {
@@ -24,12 +25,8 @@ constexpr std::uint64_t latest_from = std::uint64_t{1} << 47;
 
 }  // namespace
 
-page_agreement::page_agreement(core& shared, collective_port& port,
-                               const collective_tracker& numbers)
-    : core_(shared),
-      port_(port),
-      numbers_(numbers),
-      members_(static_cast<std::size_t>(shared.size)) {}
+page_agreement::page_agreement(core& shared, const collective_tracker& numbers)
+    : core_(shared), numbers_(numbers), members_(static_cast<std::size_t>(shared.size)) {}
 
 void page_agreement::add_link(rank_t peer, std::shared_ptr<shm::shared_link> link,
                               unsigned slot) {
@@ -62,7 +59,7 @@ void page_agreement::tell(rank_t peer, std::uint32_t what, std::uint64_t id) {
   f.kind = frame_kind::page;
   f.generation = what;
   f.id = id;
-  port_.tell(peer, f);
+  core_.backend.tell(peer, f);
 }
 
 void page_agreement::begin() {

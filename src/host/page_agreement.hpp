@@ -16,8 +16,6 @@
 
 namespace manyworlds::inline v0::detail::host {
 
-class collective_port;
-
 /// The pages of a world, by rank.
 struct page_set {
   std::unique_ptr<shm::own_page> own;
@@ -32,7 +30,7 @@ class page_agreement {
  public:
   enum class way : std::uint8_t { messages, undecided, pages };
 
-  page_agreement(core& shared, collective_port& port, const collective_tracker& numbers);
+  page_agreement(core& shared, const collective_tracker& numbers);
   page_agreement(const page_agreement&) = delete;
   page_agreement& operator=(const page_agreement&) = delete;
 
@@ -83,7 +81,6 @@ class page_agreement {
   void look_at_answers();
 
   core& core_;
-  collective_port& port_;
   const collective_tracker& numbers_;
   std::vector<member> members_;
   page_set pages_;

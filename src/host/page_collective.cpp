@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "host/collectives.hpp"
+#include "host/host_backend.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {
@@ -91,12 +92,11 @@ bool fits_pages(const collective_shape& shape, rank_t members, bool has_cpus) {
          (has_cpus && goes_in_rounds(shape.kind, *longest));
 }
 
-page_collective::page_collective(core& shared, schedule& shape, collective_port& port,
+page_collective::page_collective(core& shared, schedule& shape,
                                  const page_agreement& links, collectives& owner) noexcept
     : poller(work_kind::brief),
       core_(shared),
       schedule_(shape),
-      port_(port),
       links_(links),
       owner_(owner) {}
 
@@ -189,7 +189,7 @@ bool page_collective::next_round() {
 }
 
 bool page_collective::has_left(rank_t rank) const {
-  return any_left_ && port_.has_left(rank);
+  return any_left_ && core_.backend.has_left(rank);
 }
 
 std::span<const std::byte> page_collective::given() const noexcept {

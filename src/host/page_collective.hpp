@@ -32,8 +32,8 @@ class collectives;
 /// others read one round, the next is written.
 class page_collective final : private poller {
  public:
-  page_collective(core& shared, schedule& shape, collective_port& port,
-                  const page_agreement& links, collectives& owner) noexcept;
+  page_collective(core& shared, schedule& shape, const page_agreement& links,
+                  collectives& owner) noexcept;
   page_collective(const page_collective&) = delete;
   page_collective& operator=(const page_collective&) = delete;
   ~page_collective() { stop(); }
@@ -93,7 +93,6 @@ class page_collective final : private poller {
 
   core& core_;
   schedule& schedule_;
-  collective_port& port_;
   const page_agreement& links_;
   collectives& owner_;
   page_set pages_;

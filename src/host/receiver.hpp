@@ -1,4 +1,4 @@
-// Receiver: the transport-independent incoming half of one connection: what frames
+// Receiver: the transport-independent incoming half of one channel: what frames
 // mean, windows, pulled payloads.
 #pragma once
 
@@ -13,25 +13,17 @@
 
 namespace manyworlds::inline v0::detail::host {
 
-/// Receives frames that are not about messages.
-class frame_handler {
- public:
-  /// Returns null, or what is wrong with the frame.
-  virtual const char* handle(const frame& f) = 0;
-
- protected:
-  ~frame_handler() = default;
-};
+class channel;
 
 class receiver {
  public:
-  receiver(core& shared, rank_t peer, sender& answers, frame_handler& others,
+  receiver(core& shared, rank_t peer, sender& answers, channel& owner,
            const frame_limits& limits) noexcept
       : core_(shared),
         peer_(peer),
         answers_(answers),
         limits_(limits),
-        others_(others),
+        owner_(owner),
         worth_saying_(shared.options.lane_window / 2) {}
   receiver(const receiver&) = delete;
   receiver& operator=(const receiver&) = delete;
@@ -146,7 +138,7 @@ class receiver {
            std::uint64_t messages);
   void return_owed(bool all);
 
-  frame_handler& others_;
+  channel& owner_;
   bool ignoring_ = false;
   std::uint64_t last_id_ = 0;
   /// The messages that later frames may name.

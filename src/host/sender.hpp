@@ -1,4 +1,4 @@
-// Sender: the transport-independent outgoing half of one connection: lanes, windows,
+// Sender: the transport-independent outgoing half of one channel: lanes, windows,
 // offers, and how sends end.
 #pragma once
 

@@ -18,8 +18,8 @@ constexpr std::size_t between_slices = std::size_t{4} * 1024;
 }  // namespace
 
 stream_receiver::stream_receiver(core& shared, rank_t peer, sender& answers,
-                                 frame_handler& others)
-    : receiver(shared, peer, answers, others,
+                                 channel& owner)
+    : receiver(shared, peer, answers, owner,
                {shared.options.eager_limit, shared.options.slice}),
       capacity_(frame_size + shared.options.eager_limit),
       input_(std::make_unique_for_overwrite<std::byte[]>(capacity_)) {}

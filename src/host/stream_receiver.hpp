@@ -14,7 +14,7 @@ namespace manyworlds::inline v0::detail::host {
 /// read straight into its memory, with the buffer behind it for the next frame.
 class stream_receiver final : public receiver {
  public:
-  stream_receiver(core& shared, rank_t peer, sender& answers, frame_handler& others);
+  stream_receiver(core& shared, rank_t peer, sender& answers, channel& owner);
 
   /// Returns where the next bytes go. Valid until `received`.
   [[nodiscard]] std::span<const iovec> entries();

@@ -87,8 +87,8 @@ class connector {
   event noticed_;
   /// We stand in the queue, so a notice may come.
   event entered_;
-  /// Counts our entries whose notices we have not read. One that is never read, since the
-  /// entry was written over or crowded out, costs an erasure when the world is formed.
+  /// Counts our entries without a notice that we have read. If a notice never comes,
+  /// since its entry was written over or crowded out, that costs one erasure more.
   std::size_t unread_ = 0;
   /// Applies to the world that is being formed.
   bool is_waiting_told_ = false;

@@ -166,7 +166,7 @@ task<std::vector<join_entry>> join_queue::take_now(std::size_t at_most) {
 }
 
 // Only who has taken an entry leaves a notice of it, and once: who left it before, and
-// then had to try again, would leave a second one behind, which nobody reads. Those that
+// then had to try again, would leave a second one behind, which is never read. Those that
 // were taken are served even if this fails: they look for their entries without a notice,
 // later.
 task<void> join_queue::tell_of_taking(const std::vector<join_entry>& taken,

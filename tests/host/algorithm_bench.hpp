@@ -17,7 +17,7 @@ class algorithm_bench final : host::schedule_port {
                   host::collective_function by)
       : backend_(c.at(self)),
         op_(all.ops[static_cast<std::size_t>(self)]),
-        core_(c[self], self, all.size),
+        core_(c[self], backend_, self, all.size),
         schedule_(core_, *this),
         end_(*this, *c[self].home) {
     host::collective_shape shape = host::shape_of(op_, self, all.size);
@@ -38,12 +38,8 @@ class algorithm_bench final : host::schedule_port {
 
  private:
   struct bench_core final : host::core {
-    bench_core(member& m, rank_t self, rank_t size)
-        : core(*m.home, m.events, options_, self, size) {}
-    void note_collective_message(rank_t, std::uint64_t) noexcept override {}
-    void watch() noexcept override {}
-    void discard_lane(rank_t, std::uint64_t) override {}
-    void tidy_soon() noexcept override {}
+    bench_core(member& m, host_backend& by, rank_t self, rank_t size)
+        : core(by, *m.home, m.events, options_, self, size) {}
 
    private:
     host_backend_options options_;

@@ -1,10 +1,10 @@
-// Shared connection: the way to a peer on the same host, through a slot of shared
+// Shm channel: the way to a peer on the same host, through a slot of shared
 // memory.
 #pragma once
 
 #include "host/cell_receiver.hpp"
 #include "host/cell_sender.hpp"
-#include "host/connection.hpp"
+#include "host/channel.hpp"
 #include "link/data_channel.hpp"
 #include "link/shared_link.hpp"
 #include "manyworlds/detail/member_work.hpp"
@@ -12,11 +12,10 @@
 namespace manyworlds::inline v0::detail::host {
 
 /// Does not see the peer's death: its link sees it, and breaks the world.
-class shared_connection final : public connection, private shm::slot_listener {
+class shm_channel final : public channel, private shm::slot_listener {
  public:
-  shared_connection(core& shared, connection_listener& listener, rank_t peer,
-                    shm_slot slot);
-  ~shared_connection() override;
+  shm_channel(core& shared, rank_t peer, shm_slot slot);
+  ~shm_channel() override;
 
   void open() noexcept override;
   [[nodiscard]] class sender& sending() noexcept override { return sender_; }
@@ -54,7 +53,7 @@ class shared_connection final : public connection, private shm::slot_listener {
   [[nodiscard]] bool is_done();
   void go_on() noexcept;
   void go_on_soon() noexcept;
-  /// Ends a step. Returns true if nothing may follow it: the connection was stopped
+  /// Ends a step. Returns true if nothing may follow it: the channel was stopped
   /// meanwhile, or something is wrong, which is reported.
   bool is_over(const char* wrong) noexcept;
   void rest() noexcept;
@@ -63,7 +62,7 @@ class shared_connection final : public connection, private shm::slot_listener {
   std::shared_ptr<shm::shared_link> link_;
   cell_sender sender_;
   cell_receiver receiver_;
-  member_work<&shared_connection::go_on> next_{*this};
+  member_work<&shm_channel::go_on> next_{*this};
   bool is_next_scheduled_ = false;
   bool corked_ = false;
   bool is_pending_ = false;  ///< as the link was told

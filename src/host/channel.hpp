@@ -1,4 +1,5 @@
-// Connection: the way to one peer over a stream or shared memory, and how it ends.
+// Channel: the way of one world to one peer, over a stream or shared memory, and how it
+// ends.
 #pragma once
 
 #include "host/core.hpp"
@@ -7,27 +8,14 @@
 
 namespace manyworlds::inline v0::detail::host {
 
-/// Receives what a connection tells its backend.
-class connection_listener {
+/// One object per world and peer. Its halves, which it owns, know the messages; it knows
+/// when both may go on, and how they end.
+class channel {
  public:
-  virtual const char* collective_frame(rank_t peer, const frame& f) = 0;
-  virtual void peer_left(rank_t peer) = 0;
-  /// The peer knows that we have left, and may end.
-  virtual void peer_knows(rank_t peer) = 0;
-  /// No request is in flight, and none follows.
-  virtual void came_to_rest() noexcept = 0;
-
- protected:
-  ~connection_listener() = default;
-};
-
-class connection : protected frame_handler {
- public:
-  connection(core& shared, connection_listener& listener, rank_t peer) noexcept
-      : core_(shared), listener_(listener), peer_(peer) {}
-  connection(const connection&) = delete;
-  connection& operator=(const connection&) = delete;
-  virtual ~connection() = default;
+  channel(core& shared, rank_t peer) noexcept : core_(shared), peer_(peer) {}
+  channel(const channel&) = delete;
+  channel& operator=(const channel&) = delete;
+  virtual ~channel() = default;
 
   /// Starts receiving.
   virtual void open() noexcept = 0;
@@ -45,10 +33,13 @@ class connection : protected frame_handler {
 
   [[nodiscard]] bool has_left() const noexcept { return peer_left_; }
   /// `queued` counts what was queued for the peer. `has_gone` returns whether all of
-  /// such a count reaches the peer without this thread; true for a connection that
+  /// such a count reaches the peer without this thread; true for a channel that
   /// carries nothing more.
   [[nodiscard]] virtual std::uint64_t queued() const noexcept = 0;
   [[nodiscard]] virtual bool has_gone(std::uint64_t queued) const noexcept = 0;
+
+  /// Handles a frame that is not about messages. Returns null, or what is wrong with it.
+  [[nodiscard]] const char* handle(const frame& f);
 
   // Leaving, see host_backend::leave.
   void leave();
@@ -78,7 +69,6 @@ class connection : protected frame_handler {
         core_.events.must_break(peer_, cause::out_of_resources, e.what());
     }
   }
-  const char* handle(const frame& f) override;
   /// Handles a `left` that answers no leave of ours. Returns null, or what is wrong
   /// with it.
   [[nodiscard]] virtual const char* confirmed() {
@@ -92,7 +82,6 @@ class connection : protected frame_handler {
   void report_violation(const char* what);
 
   core& core_;
-  connection_listener& listener_;
   const rank_t peer_;
   bool leaving_ = false;
   bool said_leave_ = false;

@@ -1,5 +1,5 @@
-// How an offered payload comes: it is read from its sender's memory, copied from a
-// shared pool, or, where neither is possible, asked for.
+#include "host/payload_reader.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <string>
@@ -32,7 +32,7 @@ constexpr std::size_t least_moved = std::size_t{3} * 1024 * 1024;
 constexpr std::size_t largest_job = std::size_t{4} * 1024 * 1024;
 /// Limits the windows of one list: a peer that offers next to nothing in each must not
 /// keep us busy.
-constexpr unsigned most_windows = shm::copy_job::most_pieces / piece_window::most + 1;
+constexpr unsigned most_windows = shm::copy_job::most_pieces / payload_cursor::window + 1;
 /// This far before the end of a payload its sender no longer falls asleep. Before that
 /// it may: staying awake for a long payload would only keep a CPU busy.
 constexpr std::size_t kept_awake = std::size_t{2} * 1024 * 1024;
@@ -54,7 +54,7 @@ std::size_t bytes_of(std::span<const iovec> pieces) noexcept {
 
 }  // namespace
 
-void cell_receiver::begin(inbound_message& m) {
+bool payload_reader::begin(inbound_message& m) {
   MW_ASSERT(m.offered && m.is_being_brought(),
             "an offer is read for a receive or to keep it");
   MW_ASSERT(m.target.remaining() == m.payload_bytes,
@@ -67,22 +67,30 @@ void cell_receiver::begin(inbound_message& m) {
     const bool can = link_.pools().pool_of_peer(m.remote.pool - 1, wrong) != nullptr;
     // The step that reads reports what is wrong.
     if (can || wrong) {
-      readings_.push_back({&m, pool_cursor(m.remote, m.payload_bytes)});
-      return;
+      readings_.push_back(
+          {&m, payload_cursor(m.remote, m.payload_bytes, payload_cursor::place::pools)});
+      return true;
     }
   }
-  if (!link_.memory()) return receiver::begin(m);
-  readings_.push_back({&m, remote_cursor(m.remote, m.payload_bytes)});
+  if (!link_.memory()) return false;
+  readings_.push_back(
+      {&m, payload_cursor(m.remote, m.payload_bytes, payload_cursor::place::memory)});
+  return true;
+}
+
+void payload_reader::stop() noexcept {
+  stop_moving();
+  readings_.clear();
 }
 
 // The receive's memory may have another owner after this returns: it waits for the
 // copy thread's slice.
-void cell_receiver::let_go(inbound_message& m) noexcept {
+void payload_reader::let_go(inbound_message& m) noexcept {
   if (moved_for_ == &m) stop_moving();
   std::erase_if(readings_, [&](const reading& r) { return r.message == &m; });
 }
 
-const char* cell_receiver::read_slice() {
+const char* payload_reader::read_slice() {
   if (moved_for_ && moving_->has_ended()) {
     if (const char* wrong = collect_moved(*moved_for_)) return wrong;
     // An error let the message go.
@@ -92,16 +100,15 @@ const char* cell_receiver::read_slice() {
   reading& r = readings_.front();
   inbound_message& m = *r.message;
   MW_ASSERT(m.offered && m.is_being_brought(), "what is read was not let go");
-  MW_ASSERT(std::visit([](const auto& source) { return source.remaining(); }, r.source) ==
-                m.target.remaining(),
+  MW_ASSERT(r.source.remaining() == m.target.remaining(),
             "a payload has as many bytes left as the place that it goes to");
-  if (auto* source = std::get_if<remote_cursor>(&r.source)) {
+  if (!r.source.is_in_pools()) {
     // Another world of this link may have found that reading is forbidden.
     if (!link_.memory()) {
       ask_instead(m);
       return nullptr;
     }
-    if (source->remaining() == 0) {
+    if (r.source.remaining() == 0) {
       if (moved_for_ != &m) return finish_reading(m);
       // The copy thread may be waiting for this CPU.
       if (awaits_copy_thread() && !link_.others_have_something(slot_)) {
@@ -110,24 +117,19 @@ const char* cell_receiver::read_slice() {
       turn_to_next_reading();
       return nullptr;
     }
-    if (!moved_for_ && may_move(m) && source->remaining() >= 2 * largest_slice) {
-      start_moving(*source, m);
+    if (!moved_for_ && may_move(m) && r.source.remaining() >= 2 * largest_slice) {
+      start_moving(r);
     }
   }
   std::size_t count = 0;
   const char* const wrong =
-      std::visit([&](auto& source) { return read_from(source, m, count); }, r.source);
+      r.source.is_in_pools() ? read_pools(r, count) : read_memory(r, count);
   // Without a byte it was let go, or comes another way from now on.
   if (wrong || count == 0) return wrong;
-  const std::size_t left = std::visit(
-      [count](auto& source) {
-        source.advance(count);
-        return source.remaining();
-      },
-      r.source);
+  r.source.advance(count);
+  const std::size_t left = r.source.remaining();
   m.target.advance(count);
-  note_progress(m, count);
-  core_.counters.bytes_received += count;
+  owner_.note_read(m, count);
   if (left == 0) return moved_for_ == &m ? nullptr : finish_reading(m);
   if (left <= kept_awake) link_.note_reading();
   if (left <= wake_ahead && left + count > wake_ahead) link_.wake_peer();
@@ -141,19 +143,19 @@ const char* cell_receiver::read_slice() {
   return nullptr;
 }
 
-bool cell_receiver::awaits_copy_thread() const noexcept {
+bool payload_reader::awaits_copy_thread() const noexcept {
   if (readings_.size() != 1 || moved_for_ != readings_.front().message) return false;
-  const auto* const source = std::get_if<remote_cursor>(&readings_.front().source);
-  return source && source->remaining() == 0;
+  const payload_cursor& source = readings_.front().source;
+  return !source.is_in_pools() && source.remaining() == 0;
 }
 
-void cell_receiver::turn_to_next_reading() {
+void payload_reader::turn_to_next_reading() {
   if (readings_.size() < 2) return;
   readings_.push_back(readings_.front());
   readings_.pop_front();
 }
 
-bool cell_receiver::may_move(const inbound_message& m) const noexcept {
+bool payload_reader::may_move(const inbound_message& m) const noexcept {
   if (m.payload_bytes < least_moved || !link_.copy_thread() ||
       !link_.copy_thread()->is_free()) {
     return false;
@@ -164,15 +166,15 @@ bool cell_receiver::may_move(const inbound_message& m) const noexcept {
   return threads <= link_.copy_thread()->cpus();
 }
 
-void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
-  MW_ASSERT(!moving_ && !moved_for_,
-            "the copy thread has at most one job of a connection");
+void payload_reader::start_moving(reading& r) {
+  inbound_message& m = *r.message;
+  MW_ASSERT(!moving_ && !moved_for_, "the copy thread has at most one job of a channel");
   auto job = std::make_shared<shm::copy_job>(*link_.memory());
-  job->places = m.target.fill(job->here, std::min(source.remaining() / 2, largest_job));
+  job->places = m.target.fill(job->here, std::min(r.source.remaining() / 2, largest_job));
   const std::size_t part = bytes_of(std::span<const iovec>(job->here).first(job->places));
   // The cursor shows one window of a list at a time; a job is as large as for one
   // piece.
-  remote_cursor rest = source;
+  payload_cursor rest = r.source;
   for (unsigned windows = 0; windows < most_windows && job->bytes < part; ++windows) {
     if (job->pieces == job->there.size()) break;
     const auto free = std::span(job->there).subspan(job->pieces);
@@ -188,33 +190,32 @@ void cell_receiver::start_moving(remote_cursor& source, inbound_message& m) {
   MW_ASSERT(job->bytes <= part && job->pieces <= job->there.size(),
             "a job has a place for each byte that it reads");
   if (job->bytes == 0 || !link_.copy_thread()->start(job)) return;
-  source = rest;
+  r.source = rest;
   m.target.advance(job->bytes);
   moving_ = std::move(job);
   moved_for_ = &m;
 }
 
-const char* cell_receiver::collect_moved(inbound_message& m) {
+const char* payload_reader::collect_moved(inbound_message& m) {
   MW_ASSERT(moving_ && moved_for_ == &m, "what has moved belongs to its message");
   const std::shared_ptr<shm::copy_job> job = std::exchange(moving_, nullptr);
   moved_for_ = nullptr;
   if (job->error() != 0) return cannot_read(m, job->error());
-  note_progress(m, job->bytes);
-  core_.counters.bytes_received += job->bytes;
+  owner_.note_read(m, job->bytes);
   return nullptr;
 }
 
-void cell_receiver::stop_moving() noexcept {
+void payload_reader::stop_moving() noexcept {
   if (moving_) moving_->end();
   moving_ = nullptr;
   moved_for_ = nullptr;
 }
 
-const char* cell_receiver::read_from(remote_cursor& source, inbound_message& m,
-                                     std::size_t& count) {
+const char* payload_reader::read_memory(reading& r, std::size_t& count) {
+  inbound_message& m = *r.message;
   std::array<iovec, pieces_at_once> from;
   int error = 0;
-  const std::size_t pieces = source.fill(*link_.memory(), from, slice_, error);
+  const std::size_t pieces = r.source.fill(*link_.memory(), from, slice_, error);
   if (pieces == 0) return cannot_read(m, error);
   const auto there = std::span<const iovec>(from).first(pieces);
   std::array<iovec, pieces_at_once> into;
@@ -222,7 +223,7 @@ const char* cell_receiver::read_from(remote_cursor& source, inbound_message& m,
   const bool is_measured = bytes_of(there) >= smallest_slice;
   const time_point before = is_measured ? core_.home.now() : time_point();
   // The sender has written the offer's line last, so it is fetched ahead.
-  if (bytes_of(there) == source.remaining()) {
+  if (bytes_of(there) == r.source.remaining()) {
     link_.offers_in().expect_to_take(m.remote.ticket);
   }
   const ssize_t got = link_.memory()->read(std::span(into).first(places), there);
@@ -233,20 +234,20 @@ const char* cell_receiver::read_from(remote_cursor& source, inbound_message& m,
 }
 
 // An interrupted slice makes only the next one small.
-void cell_receiver::fit_slice(std::size_t bytes, duration took) noexcept {
+void payload_reader::fit_slice(std::size_t bytes, duration took) noexcept {
   const auto parts = static_cast<std::size_t>(std::max(took, duration(1)).count());
   const std::size_t fits = bytes * static_cast<std::size_t>(slice_time.count()) / parts;
   slice_ =
       std::clamp(fits / smallest_slice * smallest_slice, smallest_slice, largest_slice);
 }
 
-const char* cell_receiver::read_from(pool_cursor& source, inbound_message& m,
-                                     std::size_t& count) {
+const char* payload_reader::read_pools(reading& r, std::size_t& count) {
+  inbound_message& m = *r.message;
   std::array<iovec, pieces_at_once> from;
   std::shared_ptr<shm::mapped_pool> held;
   const char* wrong = nullptr;
   const std::size_t pieces =
-      source.fill(link_.pools(), from, core_.options.slice, held, wrong);
+      r.source.fill(link_.pools(), from, core_.options.slice, held, wrong);
   if (pieces == 0) {
     // A sender that gave up may have reused the memory since.
     if (!link_.offers_in().still_offered(m.remote.ticket)) {
@@ -268,26 +269,23 @@ const char* cell_receiver::read_from(pool_cursor& source, inbound_message& m,
   return nullptr;
 }
 
-const char* cell_receiver::finish_reading(inbound_message& m) {
+const char* payload_reader::finish_reading(inbound_message& m) {
   MW_ASSERT(moved_for_ != &m, "a payload is read when the copy thread has ended too");
   let_go(m);
   // If the sender gave up meanwhile, what was read may be anything. A peer that has not
   // died since owned its pid all the time.
   if (link_.offers_in().take(m.remote.ticket) && !link_.peer_has_died()) {
-    complete(m);
+    owner_.note_whole(m);
   }
   return nullptr;
 }
 
-void cell_receiver::ask_instead(inbound_message& m) {
+void payload_reader::ask_instead(inbound_message& m) {
   let_go(m);
-  receiver::begin(m);
-  if (m.taker) m.taker->bytes_moved = m.taker->bytes_moved - m.received;
-  m.target = m.payload_place();
-  m.received = 0;
+  owner_.ask_instead(m);
 }
 
-const char* cell_receiver::cannot_read(inbound_message& m, int error) {
+const char* payload_reader::cannot_read(inbound_message& m, int error) {
   switch (error) {
     case EPERM:
     case EACCES:

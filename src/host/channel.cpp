@@ -1,13 +1,14 @@
-// How a connection ends: `leave` follows everything, `left` answers it.
-#include "host/connection.hpp"
+// How a channel ends: `leave` follows everything, `left` answers it.
+#include "host/channel.hpp"
 
 #include <string>
 
+#include "host/host_backend.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
-const char* connection::handle(const frame& f) {
+const char* channel::handle(const frame& f) {
   switch (f.kind) {
     case frame_kind::leave: {
       if (peer_left_) return "a second leave";
@@ -17,7 +18,7 @@ const char* connection::handle(const frame& f) {
       receiving().drop_offers();
       sending().close(detail);
       cancel_given_up();
-      listener_.peer_left(peer_);
+      core_.backend.peer_left(peer_);
       // Answered last: the peer may end as soon as it sees this. Tasks that `peer_left`
       // resumes must not take that for a death.
       frame answer;
@@ -29,15 +30,15 @@ const char* connection::handle(const frame& f) {
       if (!said_leave_) return confirmed();
       peer_knows_ = true;
       // Reported before we say that nothing follows: the peer may end right after.
-      listener_.peer_knows(peer_);
+      core_.backend.peer_knows(peer_);
       return nullptr;
     default:
       if (peer_left_) return nullptr;
-      return listener_.collective_frame(peer_, f);
+      return core_.backend.collective_frame(peer_, f);
   }
 }
 
-void connection::leave() {
+void channel::leave() {
   MW_ASSERT(!leaving_, "a member leaves once");
   leaving_ = true;
   receiving().ignore_messages();
@@ -47,13 +48,13 @@ void connection::leave() {
   pump();
 }
 
-void connection::abandon_sends() {
+void channel::abandon_sends() {
   sending().close("this member has left");
   cancel_given_up();
   pump();
 }
 
-void connection::say_leave_when_drained() {
+void channel::say_leave_when_drained() {
   if (!leaving_ || said_leave_ || peer_left_ || !sending().is_drained()) return;
   said_leave_ = true;
   frame f;
@@ -61,14 +62,14 @@ void connection::say_leave_when_drained() {
   sending().control(f);
 }
 
-void connection::report_stall(const char* direction) {
+void channel::report_stall(const char* direction) {
   core_.events.must_break(peer_, cause::stalled,
                           "a transfer that had begun " + std::string(direction) +
                               " rank " + std::to_string(peer_) +
                               " made no progress for the stall limit");
 }
 
-void connection::report_violation(const char* what) {
+void channel::report_violation(const char* what) {
   core_.events.must_break(peer_, cause::protocol_error,
                           "rank " + std::to_string(peer_) + " sent " + what);
 }

@@ -1,14 +1,14 @@
-#include "host/stream_connection.hpp"
+#include "host/tcp_channel.hpp"
 
 #include <utility>
 
+#include "host/host_backend.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
-stream_connection::stream_connection(core& shared, connection_listener& listener,
-                                     rank_t peer, socket stream)
-    : connection(shared, listener, peer),
+tcp_channel::tcp_channel(core& shared, rank_t peer, socket stream)
+    : channel(shared, peer),
       socket_(std::move(stream)),
       sender_(shared),
       receiver_(shared, peer, sender_, *this),
@@ -20,9 +20,9 @@ stream_connection::stream_connection(core& shared, connection_listener& listener
   send_.socket = receive_.socket = socket_.handle();
 }
 
-void stream_connection::open() noexcept { submit_receive(); }
+void tcp_channel::open() noexcept { submit_receive(); }
 
-void stream_connection::submit_receive() {
+void tcp_channel::submit_receive() {
   if (stopped_ || ended_) return rest();
   MW_ASSERT(!receiving_now_, "one receive at most is in flight");
   const auto entries = receiver_.entries();
@@ -32,7 +32,7 @@ void stream_connection::submit_receive() {
   core_.home.io().submit(receive_);
 }
 
-void stream_connection::pump() noexcept {
+void tcp_channel::pump() noexcept {
   if (sending_now_ || corked_ || stopped_ || ended_ || send_error_ != 0) return;
   guarded([this] {
     progress_ending();
@@ -49,7 +49,7 @@ void stream_connection::pump() noexcept {
   });
 }
 
-void stream_connection::sent() noexcept {
+void tcp_channel::sent() noexcept {
   MW_ASSERT(sending_now_, "a request ends once");
   sending_now_ = false;
   if (stopped_) return rest();
@@ -63,18 +63,19 @@ void stream_connection::sent() noexcept {
       // reports it.
       send_error_ = result.error();
       send_failed_ = core_.home.now();
-      core_.watch();
+      core_.backend.watch();
       if (ended_) rest();
       return;
     }
-    if (sender_.batch().is_large() && !sender_.batch().is_open()) core_.tidy_soon();
+    if (sender_.batch().is_large() && !sender_.batch().is_open())
+      core_.backend.tidy_soon();
   });
   if (core_.stopping && stopped_) return;
   pump();
   if (ended_) rest();
 }
 
-void stream_connection::received() noexcept {
+void tcp_channel::received() noexcept {
   MW_ASSERT(receiving_now_, "a request ends once");
   receiving_now_ = false;
   if (stopped_) return rest();
@@ -101,7 +102,7 @@ void stream_connection::received() noexcept {
   pump();
 }
 
-void stream_connection::cancel_given_up() noexcept {
+void tcp_channel::cancel_given_up() noexcept {
   if (sender_.must_cancel()) {
     // Without a request (the stream takes no more) there is no end to wait for.
     sending_now_ ? core_.home.io().cancel(send_) : guarded([this] { sender_.sent(0); });
@@ -109,7 +110,7 @@ void stream_connection::cancel_given_up() noexcept {
   if (receiving_now_ && receiver_.must_cancel()) core_.home.io().cancel(receive_);
 }
 
-void stream_connection::stop() noexcept {
+void tcp_channel::stop() noexcept {
   if (stopped_) return;
   stopped_ = true;
   if (sending_now_) core_.home.io().cancel(send_);
@@ -117,24 +118,24 @@ void stream_connection::stop() noexcept {
   if (at_rest()) socket_.close();
 }
 
-void stream_connection::rest() noexcept {
+void tcp_channel::rest() noexcept {
   if (!at_rest()) return;
-  // Only a stopped or orderly ended connection is closed: a lost one waits for its
+  // Only a stopped or orderly ended channel is closed: a lost one waits for its
   // world to break.
   if (stopped_ || shut_down_) {
     stopped_ = true;
     socket_.close();
   }
-  listener_.came_to_rest();
+  core_.backend.channel_rests();
 }
 
-bool stream_connection::must_watch() noexcept {
+bool tcp_channel::must_watch() noexcept {
   return !ended_ && !stopped_ &&
          (receiver_.has_begun() || sender_.has_begun() || sender_.is_settling() ||
           sender_.is_wanting() || send_error_ != 0);
 }
 
-void stream_connection::look(time_point now, bool late) {
+void tcp_channel::look(time_point now, bool late) {
   if (ended_ || stopped_) return;
   sender_.settle_overdue(now);
   sender_.log_waiting(now);
@@ -152,11 +153,45 @@ void stream_connection::look(time_point now, bool late) {
   if (stuck || receiver_.is_stalled(now)) report_stall(stuck ? "to" : "from");
 }
 
-void stream_connection::tidy() {
+void tcp_channel::tidy() {
   if (stopped_ || ended_) return;
   receiver_.return_credit(true);
   pump();
   if (!sending_now_) sender_.batch().shrink();
+}
+
+void tcp_channel::end_cut_short() {
+  sender_.close("this member has left");
+  sender_.sent(0);
+  receiver_.settle();
+}
+
+// How a stream ends: both sides say that nothing follows, and read until the other has
+// said so too. Closing earlier would reset the stream under what is still on its way.
+void tcp_channel::progress_ending() {
+  say_leave_when_drained();
+  if (!nothing_follows() || shut_down_ || sender_.batch().is_open() ||
+      sender_.batch().queued_bytes() > 0) {
+    return;
+  }
+  shut_down_ = true;
+  core_.home.sockets().shut_down_sending(socket_.handle());
+}
+
+void tcp_channel::ended(int error) {
+  if (ended_) return rest();
+  ended_ = true;
+  // A peer that left, or knows that we did, owes us nothing more.
+  const bool orderly = nothing_follows() || (said_leave_ && error == 0);
+  if (orderly) {
+    shut_down_ = true;
+    if (sending_now_) core_.home.io().cancel(send_);
+  } else if (leaving_) {
+    stop();
+  } else {
+    core_.events.connection_ended(peer_, error != 0 ? error : send_error_);
+  }
+  rest();
 }
 
 }  // namespace manyworlds::inline v0::detail::host

@@ -1,27 +1,27 @@
-#include "host/shared_connection.hpp"
+#include "host/shm_channel.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include "host/host_backend.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
-shared_connection::shared_connection(core& shared, connection_listener& listener,
-                                     rank_t peer, shm_slot slot)
-    : connection(shared, listener, peer),
+shm_channel::shm_channel(core& shared, rank_t peer, shm_slot slot)
+    : channel(shared, peer),
       slot_(std::move(slot)),
       link_(slot_.link()),
       sender_(shared, *link_, slot_.index()),
       receiver_(shared, peer, sender_, *this, *link_, slot_.index()) {}
 
-shared_connection::~shared_connection() { stop(); }
+shm_channel::~shm_channel() { stop(); }
 
-void shared_connection::open() noexcept { link_->attach(slot_.index(), *this); }
+void shm_channel::open() noexcept { link_->attach(slot_.index(), *this); }
 
-bool shared_connection::is_over(const char* wrong) noexcept {
+bool shm_channel::is_over(const char* wrong) noexcept {
   MW_ASSERT(corked_, "a step that ends has begun");
   corked_ = false;
   if (stopped_) {
@@ -33,7 +33,7 @@ bool shared_connection::is_over(const char* wrong) noexcept {
   return ended_ || stopped_;
 }
 
-bool shared_connection::poll() noexcept {
+bool shm_channel::poll() noexcept {
   MW_ASSERT(core_.home.is_current(), "a slot is looked at in the reactor's turn");
   if (stopped_ || ended_ || corked_) return false;
   if (receiver_.has_cells()) {
@@ -42,35 +42,36 @@ bool shared_connection::poll() noexcept {
     corked_ = true;
     guarded([&] { wrong = receiver_.take(any); });
     if (is_over(wrong)) return true;
-  } else if (!sender_.could_go_on() && !receiver_.has_to_read() && !sender_.violation()) {
+  } else if (!sender_.could_go_on() && !receiver_.reader().has_to_read() &&
+             !sender_.violation()) {
     return false;
   }
   progress(true);
   return true;
 }
 
-bool shared_connection::has_something() noexcept {
+bool shm_channel::has_something() noexcept {
   return !stopped_ && !ended_ &&
-         (receiver_.has_cells() || receiver_.has_to_read() || sender_.could_go_on() ||
-          sender_.violation());
+         (receiver_.has_cells() || receiver_.reader().has_to_read() ||
+          sender_.could_go_on() || sender_.violation());
 }
 
-bool shared_connection::has_something_or_is_told() noexcept {
+bool shm_channel::has_something_or_is_told() noexcept {
   return has_something() || (!stopped_ && !ended_ &&
                              (sender_.could_go_on_or_is_told() || sender_.violation()));
 }
 
 // Returns whether a small message leaves nothing else to do: 15 ns less than checking
 // for everything.
-bool shared_connection::has_only_to_flush() noexcept {
+bool shm_channel::has_only_to_flush() noexcept {
   return !leaving_ && !peer_left_ && !is_pending_ && !sender_.is_starving() &&
-         !sender_.violation() && !receiver_.has_to_read() && !receiver_.has_untaken() &&
-         !receiver_.owes_answer();
+         !sender_.violation() && !receiver_.reader().has_to_read() &&
+         !receiver_.has_untaken() && !receiver_.owes_answer();
 }
 
 // The peer is told even in the midst of a step: the task may go on for long before it
 // waits.
-bool shared_connection::try_send(operation& op) {
+bool shm_channel::try_send(operation& op) {
   if (stopped_ || ended_ || leaving_ || peer_left_) return false;
   if (!sender_.try_send(op)) return false;
   sender_.flush();
@@ -79,14 +80,14 @@ bool shared_connection::try_send(operation& op) {
 
 // A caller that starts several operations at once, as a collective does, must not read
 // a slice for each: reading goes on with the next look.
-void shared_connection::pump() noexcept {
+void shm_channel::pump() noexcept {
   if (stopped_ || ended_) return;
   // A task that goes straight on in a step may compute for long behind what it sent.
   if (corked_) return sender_.flush();
-  progress(receiver_.has_to_read() && !core_.home.is_turn_used_up());
+  progress(receiver_.reader().has_to_read() && !core_.home.is_turn_used_up());
 }
 
-void shared_connection::progress(bool reads) noexcept {
+void shm_channel::progress(bool reads) noexcept {
   MW_ASSERT(!corked_ && !stopped_ && !ended_, "one step at a time, and none at the end");
   if (has_only_to_flush()) return sender_.flush();
   core_.home.note_long_step();
@@ -96,7 +97,8 @@ void shared_connection::progress(bool reads) noexcept {
   guarded([&] {
     const std::uint64_t received = core_.counters.messages_received;
     do {
-      if (reads && receiver_.has_to_read()) wrong = receiver_.read_slice();
+      if (reads && receiver_.reader().has_to_read())
+        wrong = receiver_.reader().read_slice();
       if (stopped_ || wrong) return;
       say_leave_when_drained();
       // Frames that are sent anyway carry the small credits.
@@ -112,15 +114,15 @@ void shared_connection::progress(bool reads) noexcept {
   if (is_done()) return stop();
   // Reading goes on with the next look, in the next turn: scheduled work runs many
   // times in one turn.
-  is_pending_ = sender_.is_starving() || receiver_.has_to_read();
+  is_pending_ = sender_.is_starving() || receiver_.reader().has_to_read();
   link_->set_pending(slot_.index(), is_pending_);
   if (more) go_on_soon();
 }
 
 // Reads slice after slice, as long as nothing else waits for this reactor.
-bool shared_connection::may_read_on() noexcept {
-  if (!receiver_.has_to_read() || receiver_.has_cells() ||
-      receiver_.awaits_copy_thread()) {
+bool shm_channel::may_read_on() noexcept {
+  if (!receiver_.reader().has_to_read() || receiver_.has_cells() ||
+      receiver_.reader().awaits_copy_thread()) {
     return false;
   }
   return !core_.home.is_turn_used_up() && !link_->others_have_something(slot_.index());
@@ -129,7 +131,7 @@ bool shared_connection::may_read_on() noexcept {
 // Shared memory has no end of a stream. So the member that leaves first confirms the
 // answer, and the one that answered waits for that: a process may end right after, and
 // must not seem to have died.
-bool shared_connection::is_done() {
+bool shm_channel::is_done() {
   if (!said_leave_) return peer_left_ && confirmed_;
   if (!peer_knows_) return false;
   if (!peer_left_ && !std::exchange(said_goodbye_, true)) {
@@ -141,21 +143,21 @@ bool shared_connection::is_done() {
   return !sender_.has_something();
 }
 
-const char* shared_connection::confirmed() {
-  if (!peer_left_ || std::exchange(confirmed_, true)) return connection::confirmed();
+const char* shm_channel::confirmed() {
+  if (!peer_left_ || std::exchange(confirmed_, true)) return channel::confirmed();
   return nullptr;
 }
 
-void shared_connection::wake_ups_ended() noexcept {
+void shm_channel::wake_ups_ended() noexcept {
   if (nothing_follows()) stop();
 }
 
-void shared_connection::go_on_soon() noexcept {
+void shm_channel::go_on_soon() noexcept {
   if (std::exchange(is_next_scheduled_, true)) return;
   core_.home.schedule(next_);
 }
 
-void shared_connection::go_on() noexcept {
+void shm_channel::go_on() noexcept {
   MW_ASSERT(is_next_scheduled_ && core_.home.is_current(),
             "scheduled work runs once, on its reactor");
   is_next_scheduled_ = false;
@@ -168,11 +170,11 @@ void shared_connection::go_on() noexcept {
   pump();
 }
 
-void shared_connection::cancel_given_up() noexcept {
+void shm_channel::cancel_given_up() noexcept {
   if (sender_.has_taken()) go_on_soon();
 }
 
-void shared_connection::stop() noexcept {
+void shm_channel::stop() noexcept {
   if (std::exchange(stopped_, true)) return;
   link_->detach(slot_.index());
   sender_.shut();
@@ -182,25 +184,25 @@ void shared_connection::stop() noexcept {
 }
 
 // This side no longer looks at the slot. The link stays: its step may be running.
-void shared_connection::rest() noexcept {
+void shm_channel::rest() noexcept {
   MW_ASSERT(stopped_ && !corked_, "a slot is given back when no step looks at it");
   slot_ = {};
-  if (at_rest()) listener_.came_to_rest();
+  if (at_rest()) core_.backend.channel_rests();
 }
 
-void shared_connection::end_cut_short() {
+void shm_channel::end_cut_short() {
   sender_.close("this member has left");
   sender_.finish_taken();
   receiver_.settle();
 }
 
-bool shared_connection::must_watch() noexcept {
+bool shm_channel::must_watch() noexcept {
   return !ended_ && !stopped_ &&
          (receiver_.has_begun() || sender_.has_begun() || sender_.is_settling() ||
           sender_.is_wanting());
 }
 
-void shared_connection::look(time_point now, bool late) {
+void shm_channel::look(time_point now, bool late) {
   if (ended_ || stopped_) return;
   sender_.settle_overdue(now);
   sender_.log_waiting(now);
@@ -215,7 +217,7 @@ void shared_connection::look(time_point now, bool late) {
   if (stuck || receiver_.is_stalled(now)) report_stall(stuck ? "to" : "from");
 }
 
-void shared_connection::tidy() {
+void shm_channel::tidy() {
   if (stopped_ || ended_) return;
   if (const int error = link_->tell_of_refusal()) {
     core_.events.log(log_level::warning,

@@ -1,17 +1,16 @@
-// Stream connection: the tcp stream to one peer, with its two requests.
+// Tcp channel: the tcp stream to one peer, with its two requests.
 #pragma once
 
-#include "host/connection.hpp"
+#include "host/channel.hpp"
 #include "host/stream_receiver.hpp"
 #include "host/stream_sender.hpp"
 #include "io/stream.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
-class stream_connection final : public connection {
+class tcp_channel final : public channel {
  public:
-  stream_connection(core& shared, connection_listener& listener, rank_t peer,
-                    socket stream);
+  tcp_channel(core& shared, rank_t peer, socket stream);
 
   void open() noexcept override;
   [[nodiscard]] class sender& sending() noexcept override { return sender_; }
@@ -37,9 +36,8 @@ class stream_connection final : public connection {
 
  private:
   struct request : io_request {
-    request(function ended, stream_connection& c) noexcept
-        : io_request(ended), owner(c) {}
-    stream_connection& owner;
+    request(function ended, tcp_channel& c) noexcept : io_request(ended), owner(c) {}
+    tcp_channel& owner;
   };
 
   void submit_receive();
