@@ -29,7 +29,6 @@ class cpu_binding {
   [[nodiscard]] static cpu_binding of_thread(int thread) noexcept;
 
   [[nodiscard]] constexpr std::uint32_t word() const noexcept { return word_; }
-  [[nodiscard]] constexpr bool is_known() const noexcept { return word_ != 0; }
   /// Returns the one CPU; nothing if there are several, or nothing is known.
   [[nodiscard]] constexpr std::optional<unsigned> only_cpu() const noexcept {
     return word_ < 2 ? std::nullopt : std::optional<unsigned>(word_ - 2);

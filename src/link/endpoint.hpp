@@ -159,7 +159,7 @@ class endpoint {
 
   [[nodiscard]] task<void> beat();
   void beat_once();
-  [[nodiscard]] bool may_share_only_cpu(const link& l, cpu_binding cpu) const noexcept;
+  [[nodiscard]] bool shares_only_cpu_with(const link& l, cpu_binding cpu) const noexcept;
   [[nodiscard]] task<stream> dial(process_address peer, hello words, time_point deadline,
                                   std::optional<process_address>& met);
   [[nodiscard]] std::shared_ptr<entry> entry_of(const incarnation& id);

@@ -1,6 +1,7 @@
 // Whether a reactor that is bound to one CPU spins: not where a peer has only that one.
 #include <sched.h>
 
+#include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
@@ -67,6 +68,24 @@ TEST_CASE("members bound to one CPU each spin, unless it is the same one") {
     CHECK(comes_to_say(together.b.rt, held_on(cpus[0])));
     check_alive(together.a, together.wa, together.b, together.wb);
   }
+}
+
+TEST_CASE("members that are bound to different CPUs spin from the first moment") {
+  const std::vector<int> cpus = usable_cpus();
+  if (cpus.size() < 2 || default_spin() == duration::zero()) return;
+  runtime_options first = bound_to(cpus[0], true);
+  runtime_options second = bound_to(cpus[1], true);
+  // One side is the first to look at the other, which has not told of its CPU by then.
+  first.heartbeat = second.heartbeat = 400ms;
+  pair apart({.name = "from the first", .form = 10s}, first, second);
+  const auto until = std::chrono::steady_clock::now() + 250ms;
+  bool was_held = false;
+  while (std::chrono::steady_clock::now() < until) {
+    was_held |= apart.a.rt.dump().find(held_on(cpus[0])) != std::string::npos;
+    was_held |= apart.b.rt.dump().find(held_on(cpus[1])) != std::string::npos;
+    std::this_thread::sleep_for(1ms);
+  }
+  CHECK_FALSE(was_held);
 }
 
 TEST_CASE("a reactor that is told how long to spin does so whatever its peers have") {
