@@ -25,7 +25,7 @@ enum class connection_purpose : std::uint8_t {
 
 /// The dialling side's identity and request.
 struct hello {
-  static constexpr std::uint16_t current_version = 2;
+  static constexpr std::uint16_t current_version = 3;
 
   std::uint16_t version = current_version;
   connection_purpose purpose = connection_purpose::link;
