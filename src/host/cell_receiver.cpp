@@ -1,6 +1,7 @@
 #include "host/cell_receiver.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "host/copy_past_caches.hpp"
@@ -171,7 +172,7 @@ void cell_receiver::note_read(inbound_message& m, std::size_t bytes) noexcept {
   core_.counters.bytes_received += bytes;
 }
 
-void cell_receiver::ask_instead(inbound_message& m) {
+void cell_receiver::ask_for(inbound_message& m) {
   receiver::begin(m);
   if (m.taker) m.taker->bytes_moved = m.taker->bytes_moved - m.received;
   m.target = m.payload_place();

@@ -29,7 +29,7 @@ class cell_receiver final : public receiver {
   // come another way, from its start.
   void note_read(inbound_message& m, std::size_t bytes) noexcept;
   void note_whole(inbound_message& m) { complete(m); }
-  void ask_instead(inbound_message& m);
+  void ask_for(inbound_message& m);
   /// Returns whether there are offers that may be kept and that no receive took on
   /// arrival.
   [[nodiscard]] bool has_untaken() const noexcept { return !untaken_.empty(); }

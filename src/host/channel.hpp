@@ -8,8 +8,8 @@
 
 namespace manyworlds::inline v0::detail::host {
 
-/// One object per world and peer. Its halves, which it owns, know the messages; it knows
-/// when both may go on, and how they end.
+/// Carries one world's frames to and from one peer. Its halves, which it owns, know the
+/// messages; it knows when both may go on, and how they end.
 class channel {
  public:
   channel(core& shared, rank_t peer) noexcept : core_(shared), peer_(peer) {}

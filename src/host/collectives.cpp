@@ -53,7 +53,7 @@ collectives::collectives(core& shared)
 void collectives::start_step(operation& op) noexcept { core_.backend.start_part(op); }
 
 bool collectives::withdraw_step(operation& op) noexcept {
-  return core_.backend.withdraw_part(op);
+  return core_.backend.withdraw(op);
 }
 
 // The backend is quiet: the coroutine waits for nothing that still comes, and its work

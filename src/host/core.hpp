@@ -1,10 +1,8 @@
 // Core: the state that the parts of one host backend share.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <exception>
-#include <functional>
-#include <string>
 
 #include "backend/backend.hpp"
 #include "host/host_options.hpp"

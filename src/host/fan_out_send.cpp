@@ -33,6 +33,7 @@ void fan_out_send::start() {
   set_stage(whole_, stage::fanned_out, this);
   left_ = parts_.size();
   is_busy_ = true;
+  // A part that cannot be started breaks the world, which ends nothing within this step.
   for (part& p : parts_) {
     p.is_under_way = true;
     by_.start_part(p);
@@ -45,7 +46,7 @@ bool fan_out_send::withdraw() {
   MW_ASSERT(left_ > 0, "a send that is given up has parts under way");
   is_busy_ = true;
   for (part& p : parts_) {
-    if (!p.is_under_way || !by_.withdraw_part(p)) continue;
+    if (!p.is_under_way || !by_.withdraw(p)) continue;
     p.is_under_way = false;
     was_withdrawn_ = true;
     --left_;

@@ -154,11 +154,9 @@ bool host_backend::try_at_once(operation& op) noexcept {
   return is_done;
 }
 
-bool host_backend::withdraw(operation& op) noexcept { return withdraw_part(op); }
-
-bool host_backend::withdraw_part(operation& part) noexcept {
+bool host_backend::withdraw(operation& op) noexcept {
   bool at_once = false;
-  guarded(part.peer, [&] { at_once = withdraw_any(part); });
+  guarded(op.peer, [&] { at_once = withdraw_any(op); });
   return at_once;
 }
 

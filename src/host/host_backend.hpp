@@ -84,10 +84,8 @@ class host_backend final : public backend, private host::match_listener {
   void tell(rank_t peer, const host::frame& f);
   [[nodiscard]] bool has_left(rank_t peer) const;
   /// Starts an operation that the backend has made itself: a message of a collective, or
-  /// a part of a send to several members.
+  /// a part of a send to several members. `withdraw` gives it up.
   void start_part(operation& part) noexcept;
-  /// Gives such a part up, as `withdraw` does.
-  [[nodiscard]] bool withdraw_part(operation& part) noexcept;
   /// Handles a frame about a collective. Returns null, or what is wrong with it.
   [[nodiscard]] const char* collective_frame(rank_t peer, const host::frame& f);
   /// Called when a message of a collective has come from that member.

@@ -19,10 +19,11 @@ struct host_backend_options {
   /// The largest message that this member sends unasked through shared memory, if it
   /// finds chunks for it. Beyond the eager limit it has no effect.
   std::size_t unasked_in_memory = std::size_t{64} * 1024;
-  /// Unreceived data of one lane, and of all peers together. Beyond it senders wait. A
-  /// lane's is as much as a link's chunks hold: with half of it four streams of 64 KiB on
-  /// one lane were 17 % slower, since credit comes by halves.
-  std::size_t lane_window = std::size_t{512} * 1024;
+  /// Unreceived data of one lane, and of all peers together, but a lane's window for each
+  /// peer at least. Beyond it senders wait. A lane may fill all but an eighth of a link's
+  /// chunks: with 256 KiB four streams of 64 KiB on one lane were 17 % slower, since
+  /// credit comes by halves.
+  std::size_t lane_window = std::size_t{448} * 1024;
   std::size_t world_window = std::size_t{4} * 1024 * 1024;
   /// The largest piece of a message that delays other lanes.
   std::size_t slice = std::size_t{256} * 1024;

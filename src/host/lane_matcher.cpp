@@ -16,6 +16,47 @@ operation* earlier(operation* a, operation* b) noexcept {
   return a->backend.number < b->backend.number ? a : b;
 }
 
+std::string two_sizes(std::size_t wanted, std::size_t sent, const char* what) {
+  return "the receive is for " + std::to_string(wanted) + " bytes, but the message's " +
+         what + " has " + std::to_string(sent) + "; it stays at the head of its lane";
+}
+
+/// Returns whether elements of one type may be received as those of the other. Bytes go
+/// with all types, for a member that only passes them on; lists of several types go as
+/// bytes.
+bool goes_with(dtype room, dtype sent) noexcept {
+  return room == sent || room == dtype::uint8 || sent == dtype::uint8;
+}
+
+/// Returns the first view of a receive that does not take the type sent. Looks
+/// at each view only if the list has several types.
+const_buffer_view unfit_view(const view_list& room, dtype sent) {
+  if (!goes_with(room.type(), sent)) {
+    for (std::size_t i = 0; i < room.size(); ++i) {
+      if (!room[i].empty()) return room[i];
+    }
+  }
+  if (room.size() < 2 || room.type() == sent || sent == dtype::uint8) return {};
+  for (std::size_t i = 0; i < room.size(); ++i) {
+    if (!room[i].empty() && !goes_with(room[i].type(), sent)) return room[i];
+  }
+  return {};
+}
+
+std::string two_types(dtype room, dtype sent) {
+  return "the receive is for " + std::string(name_of(room)) + ", but the message has " +
+         std::string(name_of(sent)) + "; it stays at the head of its lane";
+}
+
+/// Copies what has come of the message; `m.target` becomes the place of the rest.
+void copy_content(operation& op, inbound_message& m) {
+  m.target = view_cursor(op.target);
+  copy_part(m.content.data(), m.content.size(), m.target, m.content.size());
+}
+
+// Lanes kept although they are idle, so that steady traffic allocates none.
+constexpr std::size_t idle_lanes_kept = 64;
+
 }  // namespace
 
 lane_matcher::lane_matcher(rank_t size, std::size_t known_lane_limit,
@@ -88,7 +129,7 @@ void lane_matcher::find_message(operation& op) {
     match(source, *l);
     return;
   }
-  if (nobody_left_for(op)) return op.fail(cause::closed, has_left_text(op.peer));
+  if (all_have_left_for(op)) return op.fail(cause::closed, has_left_text(op.peer));
   wait_in(queue_of(op), op);
 }
 
@@ -128,7 +169,7 @@ bool lane_matcher::would_take(rank_t rank, std::uint64_t number) {
   return first_taker(p, absent);
 }
 
-bool lane_matcher::nobody_left_for(const operation& op) const {
+bool lane_matcher::all_have_left_for(const operation& op) const {
   if (op.peer != no_rank) return peers_[static_cast<std::size_t>(op.peer)].left;
   const auto gone = std::count_if(peers_.begin(), peers_.end(),
                                   [](const peer_lanes& p) { return p.left; });
@@ -292,48 +333,6 @@ void lane_matcher::match(rank_t source, inbound_lane& l) {
 
 // How a message meets the operation that was found for it.
 
-namespace {
-
-std::string two_sizes(std::size_t wanted, std::size_t sent, const char* what) {
-  return "the receive is for " + std::to_string(wanted) + " bytes, but the message's " +
-         what + " has " + std::to_string(sent) + "; it stays at the head of its lane";
-}
-
-/// Returns whether elements of one type may be received as those of the other. Bytes go
-/// with all types, for a member that only passes them on; lists of several types go as
-/// bytes.
-bool goes_with(dtype room, dtype sent) noexcept {
-  return room == sent || room == dtype::uint8 || sent == dtype::uint8;
-}
-
-/// Returns the first view of a receive that does not take the type sent. Looks
-/// at each view only if the list has several types.
-const_buffer_view unfit_view(const view_list& room, dtype sent) {
-  if (!goes_with(room.type(), sent)) {
-    for (std::size_t i = 0; i < room.size(); ++i) {
-      if (!room[i].empty()) return room[i];
-    }
-  }
-  if (room.size() < 2 || room.type() == sent || sent == dtype::uint8) return {};
-  for (std::size_t i = 0; i < room.size(); ++i) {
-    if (!room[i].empty() && !goes_with(room[i].type(), sent)) return room[i];
-  }
-  return {};
-}
-
-std::string two_types(dtype room, dtype sent) {
-  return "the receive is for " + std::string(name_of(room)) + ", but the message has " +
-         std::string(name_of(sent)) + "; it stays at the head of its lane";
-}
-
-/// Copies what has come of the message; `m.target` becomes the place of the rest.
-void copy_content(operation& op, inbound_message& m) {
-  m.target = view_cursor(op.target);
-  copy_part(m.content.data(), m.content.size(), m.target, m.content.size());
-}
-
-}  // namespace
-
 bool lane_matcher::try_take(operation& op) {
   if (op.peer == no_rank || op.takes_fresh_lanes || op.on_device || op.head_bytes > 0 ||
       op.target.size() != 1) {
@@ -486,13 +485,6 @@ bool lane_matcher::give_whole(operation& op, inbound_message& m) {
 }
 
 // How messages leave their lanes, and how waiting ends without one.
-
-namespace {
-
-// Lanes kept although they are idle, so that steady traffic allocates none.
-constexpr std::size_t idle_lanes_kept = 64;
-
-}  // namespace
 
 void lane_matcher::complete(inbound_message& m) {
   MW_ASSERT(

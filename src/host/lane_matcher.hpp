@@ -184,7 +184,7 @@ class lane_matcher {
   [[nodiscard]] inbound_lane* available(const operation& op, peer_lanes& p);
   [[nodiscard]] inbound_lane* available_from_any(const operation& op);
   [[nodiscard]] operation_queue& queue_of(const operation& op);
-  [[nodiscard]] bool nobody_left_for(const operation& op) const;
+  [[nodiscard]] bool all_have_left_for(const operation& op) const;
   void unqueue(operation& op);
   void set_known(rank_t rank, std::uint64_t number);
   void set_fresh(peer_lanes& p, inbound_lane& l);

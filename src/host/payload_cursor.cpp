@@ -97,8 +97,9 @@ bool payload_cursor::fetch(const shm::remote_memory& from, int& error) {
   return false;
 }
 
-std::size_t payload_cursor::fill(const shm::remote_memory& from, std::span<iovec> entries,
-                                 std::size_t limit, int& error) {
+std::size_t payload_cursor::fill_from_memory(const shm::remote_memory& from,
+                                             std::span<iovec> entries, std::size_t limit,
+                                             int& error) {
   MW_ASSERT(!is_in_pools(), "what lies in pools is read through their mappings");
   limit = std::min(limit, remaining());
   if (known().empty() && limit > 0 && !fetch(from, error)) return 0;
@@ -142,10 +143,10 @@ bool payload_cursor::fetch(shm::pool_exchange& pools, const char*& wrong) {
   return true;
 }
 
-std::size_t payload_cursor::fill(shm::pool_exchange& pools, std::span<iovec> entries,
-                                 std::size_t limit,
-                                 std::shared_ptr<shm::mapped_pool>& held,
-                                 const char*& wrong) {
+std::size_t payload_cursor::fill_from_pools(shm::pool_exchange& pools,
+                                            std::span<iovec> entries, std::size_t limit,
+                                            std::shared_ptr<shm::mapped_pool>& held,
+                                            const char*& wrong) {
   MW_ASSERT(is_in_pools(), "what lies in memory is read from there");
   limit = std::min(limit, remaining());
   if (limit == 0 || (known().empty() && !fetch(pools, wrong))) return 0;

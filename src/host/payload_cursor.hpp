@@ -17,8 +17,8 @@
 namespace manyworlds::inline v0::detail::host {
 
 /// Walks what a peer says of its payload. Whatever it says, only that peer's memory or
-/// its pools are read, and at most the message's number of bytes. Of a list of pieces,
-/// which can be long, it knows a window at a time.
+/// its pools are read, and at most the message's number of bytes. It knows a window of a
+/// list of pieces at a time, since that can be long.
 class payload_cursor {
  public:
   /// The most pieces that are known at a time.
@@ -34,16 +34,17 @@ class payload_cursor {
   /// Returns the number of next pieces, of at most `limit` bytes, at the addresses that
   /// they have in the peer. 0 says that its views end before the payload does, or cannot
   /// be read (`error` is set). Precondition: the payload is in memory.
-  [[nodiscard]] std::size_t fill(const shm::remote_memory& from, std::span<iovec> entries,
-                                 std::size_t limit, int& error);
+  [[nodiscard]] std::size_t fill_from_memory(const shm::remote_memory& from,
+                                             std::span<iovec> entries, std::size_t limit,
+                                             int& error);
   /// Returns the number of next pieces, as this process sees them: at most `limit`
   /// bytes. `held` keeps them mapped. If 0, `wrong` says what the peer did; if it did
   /// nothing wrong, this process cannot reach them. Precondition: the payload is in
   /// pools.
-  [[nodiscard]] std::size_t fill(shm::pool_exchange& pools, std::span<iovec> entries,
-                                 std::size_t limit,
-                                 std::shared_ptr<shm::mapped_pool>& held,
-                                 const char*& wrong);
+  [[nodiscard]] std::size_t fill_from_pools(shm::pool_exchange& pools,
+                                            std::span<iovec> entries, std::size_t limit,
+                                            std::shared_ptr<shm::mapped_pool>& held,
+                                            const char*& wrong);
   /// Consumes `bytes`. Precondition: the window holds at least that many.
   void advance(std::size_t bytes) noexcept;
 

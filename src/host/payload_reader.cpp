@@ -1,7 +1,9 @@
 #include "host/payload_reader.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -179,7 +181,8 @@ void payload_reader::start_moving(reading& r) {
     if (job->pieces == job->there.size()) break;
     const auto free = std::span(job->there).subspan(job->pieces);
     int error = 0;
-    const std::size_t pieces = rest.fill(*link_.memory(), free, part - job->bytes, error);
+    const std::size_t pieces =
+        rest.fill_from_memory(*link_.memory(), free, part - job->bytes, error);
     // The reading that comes to a wrong view reports it.
     if (pieces == 0) break;
     const std::size_t bytes = bytes_of(free.first(pieces));
@@ -215,7 +218,8 @@ const char* payload_reader::read_memory(reading& r, std::size_t& count) {
   inbound_message& m = *r.message;
   std::array<iovec, pieces_at_once> from;
   int error = 0;
-  const std::size_t pieces = r.source.fill(*link_.memory(), from, slice_, error);
+  const std::size_t pieces =
+      r.source.fill_from_memory(*link_.memory(), from, slice_, error);
   if (pieces == 0) return cannot_read(m, error);
   const auto there = std::span<const iovec>(from).first(pieces);
   std::array<iovec, pieces_at_once> into;
@@ -247,7 +251,7 @@ const char* payload_reader::read_pools(reading& r, std::size_t& count) {
   std::shared_ptr<shm::mapped_pool> held;
   const char* wrong = nullptr;
   const std::size_t pieces =
-      r.source.fill(link_.pools(), from, core_.options.slice, held, wrong);
+      r.source.fill_from_pools(link_.pools(), from, core_.options.slice, held, wrong);
   if (pieces == 0) {
     // A sender that gave up may have reused the memory since.
     if (!link_.offers_in().still_offered(m.remote.ticket)) {
@@ -282,7 +286,7 @@ const char* payload_reader::finish_reading(inbound_message& m) {
 
 void payload_reader::ask_instead(inbound_message& m) {
   let_go(m);
-  owner_.ask_instead(m);
+  owner_.ask_for(m);
 }
 
 const char* payload_reader::cannot_read(inbound_message& m, int error) {

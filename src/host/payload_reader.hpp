@@ -15,8 +15,8 @@ namespace manyworlds::inline v0::detail::host {
 class cell_receiver;
 
 /// Reads payloads out of their sender's memory, or copies them from its shared pools, in
-/// slices and in turns. What neither way reaches its receiver asks for. What was read
-/// counts only if its offer still stood afterwards (law 4).
+/// slices and in turns. If neither is possible the receiver asks the sender. What was
+/// read counts only if its offer still stood afterwards (law 4).
 class payload_reader {
  public:
   payload_reader(core& shared, cell_receiver& owner, rank_t peer, shm::shared_link& link,

@@ -1,5 +1,4 @@
-// Shm channel: the way to a peer on the same host, through a slot of shared
-// memory.
+// Shm channel: the way to a peer on the same host, through a slot of shared memory.
 #pragma once
 
 #include "host/cell_receiver.hpp"

@@ -310,9 +310,10 @@ task<void> endpoint::beat() {
 }
 
 // A peer that is bound to our only CPU cannot run while we spin. It is believed, since
-// a lie only makes us sleep sooner. One that has not told yet is taken for one that has
-// another CPU: to hold all spins for it cost each new world 60 ms in which members slept
-// between any two messages (8 KiB: 8 us in place of 2.8), and a spin yields anyway.
+// a lie only makes us sleep sooner. A peer that has not reported its CPU is taken to have
+// another: holding all spins until then cost each new link 60 ms in which members slept
+// between any two messages (8 KiB: 8 us in place of 2.8). If it does share ours, spins
+// only yield to it for up to a heartbeat.
 bool endpoint::shares_only_cpu_with(const link& l, cpu_binding cpu) const noexcept {
   if (!cpu.only_cpu() || !l.is_up()) return false;
   const bool is_here =

@@ -41,10 +41,18 @@ task<void> connector::form(world& w) {
   is_waiting_told_ = false;
   noticed_.reset();
   entered_.reset();
+  co_await forget_notices();
   auto formed = [](world& forming) -> task<void> { co_await forming; };
   co_await when_any(formed(w), stay_announced(), heed_notices());
-  if (std::exchange(unread_, 0) == 0) co_return;
-  // The world came before its notice was read. It must not be taken for that of the next.
+  // The world came before its notice was read.
+  if (entered_.is_set()) co_await forget_notices();
+}
+
+// An acceptor that had to try again leaves a second notice, and so does one that has lost
+// us to another. One that is left over must not be taken for that of the next world, nor
+// stay in the store behind us.
+task<void> connector::forget_notices() {
+  if (!was_announced_) co_return;
   try {
     co_await queue_.erase_notice(id_);
   } catch (const store_error& e) {
@@ -69,7 +77,6 @@ task<void> connector::heed_notices() {
       continue;
     }
     entered_.reset();
-    if (unread_ > 0) --unread_;
     check_at_ = runtime_.home().now() + patience_;
     patience_ = std::min(2 * patience_, longest_check);
     // It has had its time by then.
@@ -115,11 +122,9 @@ task<duration> connector::announce(join_entry self, bool is_new) {
   if (stands) note_waiting();
   // It counts as missing until it is entered: the store may fail us.
   is_missing_ = true;
-  if (!stands) {
-    // Counted before: if the store fails us it may have the entry nevertheless.
-    ++unread_;
-    co_await queue_.enter(std::move(self));
-  }
+  // Said before: an entry may stand although the store did not answer.
+  was_announced_ = true;
+  if (!stands) co_await queue_.enter(std::move(self));
   entered_.set();
   if (!stands && !is_new) note_taken_in_vain();
   is_missing_ = false;
@@ -163,6 +168,7 @@ task<void> run_connect(runtime& rt, store& st, connect_options options,
                        std::unique_ptr<kept_body> body, after_close closing) {
   connector way(rt, st, options);
   co_await supervise(rt, way, *body, closing);
+  co_await way.forget_notices();
 }
 
 }  // namespace manyworlds::inline v0::detail

@@ -49,6 +49,8 @@ class connector {
   /// Returns the next world, not yet formed. Precondition: its predecessor is gone.
   [[nodiscard]] world describe();
   [[nodiscard]] task<void> form(world& w);
+  /// Erases what acceptors have left for us and we have not read. Called also at the end.
+  [[nodiscard]] task<void> forget_notices();
 
  private:
   /// Times between two checks whether the entry still stands, doubled each time.
@@ -87,9 +89,8 @@ class connector {
   event noticed_;
   /// We stand in the queue, so a notice may come.
   event entered_;
-  /// Counts our entries without a notice that we have read. If a notice never comes,
-  /// since its entry was written over or crowded out, that costs one erasure more.
-  std::size_t unread_ = 0;
+  /// We have stood in the queue, so notices may have been left for us.
+  bool was_announced_ = false;
   /// Applies to the world that is being formed.
   bool is_waiting_told_ = false;
   /// Counts how often the entry was gone while one world was being formed.

@@ -128,6 +128,12 @@ task<void> join_queue::erase_notice(std::uint64_t id) {
   co_await store_.erase(notice_key(id), erase_limit);
 }
 
+task<void> join_queue::leave_notices(const std::vector<join_entry>& taken) {
+  std::vector<store_entry> notices;
+  for (const join_entry& each : taken) notices.push_back({notice_key(each.id), rung});
+  co_await store_.multi_set(std::move(notices));
+}
+
 task<std::vector<join_entry>> join_queue::take(std::size_t at_most) {
   MW_ASSERT(at_most > 0, "a taker has room");
   for (;;) {
@@ -154,30 +160,23 @@ task<std::vector<join_entry>> join_queue::take_now(std::size_t at_most) {
                                   std::make_move_iterator(end));
     queue.all.erase(queue.all.begin(), end);
     queue.mark = runtime_.random_word();
+    co_await leave_notices(taken);
     const std::string after = queue.encode();
     const std::string stands =
         co_await store_.compare_set_unique(list_key_, before, after);
     if (stands == after) {
-      co_await tell_of_taking(taken, !queue.all.empty());
+      if (!queue.all.empty()) co_await ring_for_others();
       co_return taken;
     }
     co_await sleep_for(pause.next());
   }
 }
 
-// Only who has taken an entry leaves a notice of it, and once: who left it before, and
-// then had to try again, would leave a second one behind, which is never read. Those that
-// were taken are served even if this fails: they look for their entries without a notice,
-// later.
-task<void> join_queue::tell_of_taking(const std::vector<join_entry>& taken,
-                                      bool are_some_left) {
-  MW_ASSERT(!taken.empty(), "there is a notice for each entry that was taken");
-  std::vector<store_entry> told;
-  for (const join_entry& each : taken) told.push_back({notice_key(each.id), rung});
-  // Another acceptor may have room for the peers that are left.
-  if (are_some_left) told.push_back({bell_key_, rung});
+// Another acceptor may have room for the peers that are left. Those that were taken are
+// served even if this fails.
+task<void> join_queue::ring_for_others() {
   try {
-    co_await store_.multi_set(std::move(told));
+    co_await store_.set(bell_key_, rung);
   } catch (const store_error& e) {
     runtime_.log(log_level::debug, e.what());
   }

@@ -44,7 +44,7 @@ struct join_entries {
 /// entry without a bell, or a bell erased and nothing taken. The periodic checks of the
 /// others make up for it.
 ///
-/// A taker leaves a notice for each peer that it has taken. So a peer soon asks
+/// A taker leaves a notice for each peer before it takes it. So a peer soon asks
 /// whether it still stands in the queue, and is not left to an acceptor that has died.
 ///
 /// Thread: the runtime's reactor. Errors: the operations throw store_error.
@@ -64,7 +64,8 @@ class join_queue {
   [[nodiscard]] task<void> enter(join_entry entry);
   /// Returns whether that entry stands in the queue; rings once more if it does.
   [[nodiscard]] task<bool> holds(join_entry entry);
-  /// Waits until a taker has left a notice for the peer, and erases it.
+  /// Waits until a taker has left a notice for the peer, and erases it. The taker may
+  /// have lost the peer to another, or may not have got to taking it.
   [[nodiscard]] task<void> await_notice(std::uint64_t id);
   /// Erases the notice of a peer that has not done so, since it is gone.
   [[nodiscard]] task<void> erase_notice(std::uint64_t id);
@@ -77,8 +78,8 @@ class join_queue {
  private:
   [[nodiscard]] join_entries read(const std::string& text) const;
   [[nodiscard]] task<std::vector<join_entry>> take_now(std::size_t at_most);
-  [[nodiscard]] task<void> tell_of_taking(const std::vector<join_entry>& taken,
-                                          bool are_some_left);
+  [[nodiscard]] task<void> ring_for_others();
+  [[nodiscard]] task<void> leave_notices(const std::vector<join_entry>& taken);
   [[nodiscard]] std::string notice_key(std::uint64_t id) const;
 
   runtime_core& runtime_;
