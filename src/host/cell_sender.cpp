@@ -21,6 +21,10 @@ static_assert(operation::largest_head + sizeof(remote_payload) <= shm::chunk_siz
 static_assert(cell_slice_limit % shm::chunk_size == 0 &&
                   cell_slice_limit / shm::chunk_size <= shm::chunk_states::chunks,
               "a slice fills whole chunks");
+static_assert(
+    host_backend_options{}.lane_window * 8 <=
+        shm::chunk_states::chunks * shm::chunk_size * 7,
+    "a lane of large messages leaves other worlds an eighth of a link's chunks");
 
 void copy_out(const_view_cursor& cursor, std::size_t bytes, std::byte* into) {
   while (bytes > 0) {
