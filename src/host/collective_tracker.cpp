@@ -133,7 +133,8 @@ const char* collective_tracker::handle(rank_t peer, const frame& f) {
 const char* collective_tracker::on_ask(rank_t peer, const frame& f) {
   time_point& may_ask_at = may_ask_at_[static_cast<std::size_t>(peer)];
   const time_point now = core_.home.now();
-  if (now < may_ask_at) return nullptr;
+  // A peer that does not read the answers may ask again when it has (law 9).
+  if (now < may_ask_at || core_.backend.is_backed_up(peer)) return nullptr;
   may_ask_at = now + between_answers;
   frame answer;
   answer.kind = frame_kind::entered;

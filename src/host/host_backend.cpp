@@ -359,6 +359,11 @@ void host_backend::finish_ending() noexcept {
   if (work* quiet = std::exchange(quiet_, nullptr)) core_.home.schedule_next_turn(*quiet);
 }
 
+bool host_backend::is_backed_up(rank_t peer) const {
+  host::channel* const c = to(peer);
+  return c && c->sending().is_backed_up();
+}
+
 void host_backend::watch() noexcept {
   if (!watch_.is_armed() && !core_.stopping)
     core_.home.timers().arm(watch_, core_.home.now() + watch_period);

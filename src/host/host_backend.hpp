@@ -83,6 +83,8 @@ class host_backend final : public backend, private host::match_listener {
   /// Sends a frame without content.
   void tell(rank_t peer, const host::frame& f);
   [[nodiscard]] bool has_left(rank_t peer) const;
+  /// Returns whether that member does not read what it is told.
+  [[nodiscard]] bool is_backed_up(rank_t peer) const;
   /// Starts an operation that the backend has made itself: a message of a collective, or
   /// a part of a send to several members. `withdraw` gives it up.
   void start_part(operation& part) noexcept;

@@ -365,6 +365,12 @@ page_collective::looked page_collective::look_at(rank_t rank,
                        rank));
       return looked::failed;
     }
+    // Seen before to have entered, it would keep this member from sleeping (law 7).
+    if (group_.is_known_to_have_entered(at, number_)) [[unlikely]] {
+      fail(rank, cause::protocol_error,
+           fmt::format("rank {} has taken back what it entered in its page", rank));
+      return looked::failed;
+    }
     if (!left) return looked::absent;
     fail(rank, cause::closed, has_left_text(rank));
     return looked::failed;

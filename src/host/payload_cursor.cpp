@@ -18,8 +18,9 @@ constexpr const char* beyond_pool = "an offer beyond the end of its shared pool"
 /// Limits the pieces of one list, so that products with it cannot overflow.
 constexpr std::uint64_t most_pieces = std::uint64_t{1} << 40;
 
-/// Limits the windows in a row that hold only empty views: more would keep us busy.
-constexpr unsigned most_empty = 1024;
+/// Limits the windows in a row that hold only empty views, of which each costs a call of
+/// the kernel (1 us): more would keep the reactor (law 9).
+constexpr unsigned most_empty = 32;
 
 // The peer's views are read as they stand in its memory. The same library has the same
 // layout, which is part of the segment's version.

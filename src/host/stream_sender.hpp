@@ -12,6 +12,10 @@ class stream_sender final : public sender {
   using sender::sender;
 
   void control(const frame& f) override { batch_.append(f); }
+  /// Sends queue little more than a message: the rest are answers that are not read.
+  [[nodiscard]] bool is_backed_up() const noexcept override {
+    return batch_.queued_bytes() >= core_.options.eager_limit + most_answers;
+  }
   [[nodiscard]] bool has_something() const noexcept override {
     return batch_.queued_bytes() > 0 || !active_.empty();
   }
@@ -30,6 +34,8 @@ class stream_sender final : public sender {
   }
 
  private:
+  static constexpr std::size_t most_answers = std::size_t{1} << 20;
+
   [[nodiscard]] std::size_t eager_limit() const noexcept override {
     return core_.options.eager_limit;
   }

@@ -180,6 +180,11 @@ class basic_page_group {
     known_[rank] = number;
     return true;
   }
+  /// Says the same without a look.
+  [[nodiscard]] bool is_known_to_have_entered(std::size_t rank,
+                                              std::uint64_t number) const noexcept {
+    return known_[rank] >= number;
+  }
   [[nodiscard]] bool all_have_entered(std::uint64_t number) noexcept {
     for (std::size_t rank = 0; rank < all_.size(); ++rank) {
       if (rank != self_ && !has_entered(rank, number)) return false;

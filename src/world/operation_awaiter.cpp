@@ -29,6 +29,12 @@ bool operation_awaiter::is_invalid() const noexcept {
   return peer < 0 || peer >= core_->options().size || peer == core_->options().rank;
 }
 
+std::size_t operation_awaiter::copies() const noexcept {
+  if (!targets) return 1;
+  const auto others = static_cast<std::size_t>(core_->options().size - 1);
+  return targets->ranks.size() + (targets->all_others ? others : 0);
+}
+
 const rank_t* operation_awaiter::invalid_target() const noexcept {
   const auto& ranks = targets->ranks;
   const auto found = std::find_if(ranks.begin(), ranks.end(), [this](rank_t r) {
@@ -69,7 +75,7 @@ bool operation_awaiter::await_start(continuation& k) noexcept {
   if (outcome_ == outcome::pending) return true;
   reactor& user = core_->runtime().user();
   if (!user.is_current() || &k.home() != &user) return false;
-  user.count_at_once(bytes_moved);
+  user.count_at_once(bytes_moved * copies());
   if (user.may_go_on_at_once()) [[likely]]
     return false;
   // A loop of operations that need no wait lets the others have their turn (law 9).

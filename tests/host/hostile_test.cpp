@@ -1,4 +1,6 @@
 // What a peer that is not ours can do to us: end its own connection, by a named error.
+#include <sys/socket.h>
+
 #include <deque>
 
 #include "cluster.hpp"
@@ -21,9 +23,10 @@ host_backend_options narrow_window() {
 
 /// Member 0 has a backend; the stream of member 1 is ours to write on.
 struct stranger {
-  stranger() : c(2, ground::epoll, {}, 1, false) {
+  explicit stranger(host_backend_options options = narrow_window())
+      : c(2, ground::epoll, {}, 1, false) {
     member& m = c[0];
-    m.backend = std::make_unique<host_backend>(*m.home, m.events, narrow_window(), 0,
+    m.backend = std::make_unique<host_backend>(*m.home, m.events, options, 0,
                                                std::move(c.streams(0)));
   }
 
@@ -38,6 +41,16 @@ struct stranger {
     REQUIRE(c.until([&] { return r.ended_; }));
     REQUIRE(r.result.ok());
     REQUIRE(r.result.count() == bytes.size());
+  }
+  /// Says all of it, or what the member takes before it breaks its world.
+  void say_while_it_lives(std::span<const std::byte> bytes) {
+    const auto fd = static_cast<int>(c.streams(1)[0].handle());
+    c.until([&] {
+      const ssize_t taken =
+          ::send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (taken > 0) bytes = bytes.subspan(static_cast<std::size_t>(taken));
+      return bytes.empty() || !c[0].events.broken_by.empty();
+    });
   }
   void say(const frame& f, std::size_t content = 0) {
     const auto header = encode(f);
@@ -235,6 +248,29 @@ TEST_SUITE("host hostile") {
     s.say({frame_kind::accepted, dtype::uint8, 0, 0, 0, 1, 0, 100'000});
     CHECK(s.answer() == "rank 1 sent a message accepted that it may not keep");
     CHECK_FALSE(offered.ended());
+  }
+
+  TEST_CASE("a peer that sends and never reads its answers is refused at the window") {
+    stranger s{host_backend_options()};
+    std::uint64_t id = 0;
+    // What is not read fills the sockets first, then a mebibyte here.
+    for (int rounds = 0; rounds < 60 && s.c[0].events.broken_by.empty(); ++rounds) {
+      std::vector<std::byte> batch;
+      for (int i = 0; i < 5'000; ++i) {
+        ++id;
+        frame message = eager(id, 0, 7 + id % 9);
+        message.generation = host::eager_wants_taken;
+        for (const frame& f : {message, about(frame_kind::withdraw, id)}) {
+          const auto header = encode(f);
+          batch.insert(batch.end(), header.begin(), header.end());
+        }
+      }
+      s.say_while_it_lives(batch);
+      // Credit that is told by a timer is known without being read.
+      const auto later = std::chrono::steady_clock::now() + std::chrono::milliseconds(25);
+      while (std::chrono::steady_clock::now() < later) s.c.turn();
+    }
+    CHECK(s.answer() == "rank 1 sent more unreceived data than the window allows");
   }
 
   TEST_CASE("a peer that refuses collectives without end is refused at the limit") {

@@ -116,6 +116,24 @@ TEST_SUITE("host hostile: pages") {
     CHECK_FALSE(op.ended());
   }
 
+  TEST_CASE("an entry that was seen cannot be taken back") {
+    lying_member m(3);
+    const std::uint64_t signature = m.words->entry(m.last).signature.load() + 1;
+    const std::uint64_t before = m.words->entry(m.last + 1).number.load();
+    m.say(m.last + 1, signature, extent(2, 0));
+    // Member 2 sees it, and waits for member 0 first.
+    std::deque<barrier_op> ops(2);
+    m.p.c.at(2).start(ops[0]);
+    m.words->entry(m.last + 1).number.store(before);
+    m.p.c.at(0).start(ops[1]);
+    m.p.c.sim().run_for(2s);
+    const auto& seen = m.p.c[2].events;
+    CHECK(seen.cause == cause::protocol_error);
+    CHECK(seen.broken_by == std::vector<rank_t>{1});
+    CHECK(seen.reason == "rank 1 has taken back what it entered in its page");
+    CHECK_FALSE(ops[0].ended());
+  }
+
   TEST_CASE("a payload of another size, or in a place that there is not, is refused") {
     struct row {
       std::uint64_t extent;

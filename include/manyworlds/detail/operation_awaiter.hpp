@@ -116,6 +116,8 @@ class operation_awaiter : public operation {
   /// Names the peer and the lane of a message.
   void name_message(failure& f) const noexcept;
   [[nodiscard]] bool is_invalid() const noexcept;
+  /// Returns how many members get what this operation moves.
+  [[nodiscard]] std::size_t copies() const noexcept;
   /// Returns the first of the targets that is no other member, or null.
   [[nodiscard]] const rank_t* invalid_target() const noexcept;
   /// Returns why it is. Precondition: `is_invalid()`.
