@@ -38,14 +38,16 @@
 #include "manyworlds/io/signals.hpp"
 #include "manyworlds/io/socket_address.hpp"
 
-// Memory: element types and views of the caller's buffers
+// Memory: element types, views of the caller's buffers, tensors
 #include "manyworlds/memory/buffer_view.hpp"
 #include "manyworlds/memory/dlpack.hpp"
 #include "manyworlds/memory/dtype.hpp"
 #include "manyworlds/memory/gather_list.hpp"
 #include "manyworlds/memory/reduction.hpp"
+#include "manyworlds/memory/shape.hpp"
 #include "manyworlds/memory/shared_buffer.hpp"
 #include "manyworlds/memory/small_float.hpp"
+#include "manyworlds/memory/tensor.hpp"
 
 // Rendezvous: stores through which members find each other
 #include "manyworlds/store/file_store.hpp"
@@ -68,6 +70,7 @@
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/runtime_options.hpp"
 #include "manyworlds/world/started.hpp"
+#include "manyworlds/world/tensor_calls.hpp"
 #include "manyworlds/world/view.hpp"
 #include "manyworlds/world/world.hpp"
 #include "manyworlds/world/world_event.hpp"

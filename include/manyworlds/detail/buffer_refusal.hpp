@@ -9,18 +9,24 @@
 #include "manyworlds/detail/call_refusal.hpp"
 #include "manyworlds/memory/gather_list.hpp"
 #include "manyworlds/memory/reduction.hpp"
+#include "manyworlds/memory/tensor.hpp"
 
 namespace manyworlds::inline v0::detail {
 
+/// A tensor that has a name. Overloads of its own take it.
 template <class B>
-concept not_sendable =
-    !std::convertible_to<B, gather_list> && !std::convertible_to<B, device_gather_list>;
+concept named_tensor =
+    std::is_lvalue_reference_v<B> && std::same_as<std::remove_cvref_t<B>, tensor>;
+
 template <class B>
-concept not_receivable =
-    !std::convertible_to<B, scatter_list> && !std::convertible_to<B, device_scatter_list>;
+concept not_sendable = !std::convertible_to<B, gather_list> &&
+                       !std::convertible_to<B, device_gather_list> && !named_tensor<B>;
+template <class B>
+concept not_receivable = !std::convertible_to<B, scatter_list> &&
+                         !std::convertible_to<B, device_scatter_list> && !named_tensor<B>;
 template <class B>
 concept no_buffer = !std::convertible_to<B, const_buffer_view> &&
-                    !std::convertible_to<B, const_device_view>;
+                    !std::convertible_to<B, const_device_view> && !named_tensor<B>;
 
 /// What a collective cannot write to.
 template <class B>
@@ -31,8 +37,9 @@ concept no_target =
 
 /// What a collective can write to.
 template <class B>
-concept is_target =
-    std::convertible_to<B, buffer_view> || std::convertible_to<B, device_view>;
+concept is_target = std::convertible_to<B, buffer_view> ||
+    std::convertible_to<B, device_view> ||
+    (named_tensor<B> && !std::is_const_v<std::remove_reference_t<B>>);
 
 /// What stands behind the first buffer where no reduction does: a second buffer, or a
 /// root or rank.
@@ -50,8 +57,10 @@ concept lacks_reduction =
     is_after_buffer<First, Rest...>;
 
 template <class B>
-concept owns_elements = std::ranges::range<B> && !std::is_lvalue_reference_v<B> &&
-                        !std::ranges::borrowed_range<B>;
+concept owns_elements =
+    (std::ranges::range<B> ||
+     std::same_as<std::remove_cvref_t<B>, tensor>)&&!std::is_lvalue_reference_v<B> &&
+    !std::ranges::borrowed_range<B>;
 template <class B>
 concept is_const_range = std::ranges::range<B> &&
     std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<B>>>;

@@ -23,6 +23,7 @@
 #include "manyworlds/world/collective_calls.hpp"
 #include "manyworlds/world/device_calls.hpp"
 #include "manyworlds/world/options.hpp"
+#include "manyworlds/world/tensor_calls.hpp"
 #include "manyworlds/world/view.hpp"
 #include "manyworlds/world/world_operation.hpp"
 #include "manyworlds/world/world_state.hpp"
@@ -93,6 +94,7 @@ class formation_awaiter {
 /// still send into it. `reform()` gives the next epoch of the same name.
 class world : public device_calls<world>,
               public collective_calls<world>,
+              public tensor_calls<world>,
               public detail::not_for_asio {
  public:
   /// Makes a handle without a world, like one that was moved from. It may be assigned
@@ -198,6 +200,8 @@ class world : public device_calls<world>,
   using device_calls::recv;
   using device_calls::send;
   using device_calls::send_message;
+  using tensor_calls::recv;
+  using tensor_calls::send;
 
   /// Ends when the data was accepted and the buffers may be reused. Errors: the causes of
   /// any operation; `cancelled_by_peer` if the peer has discarded the lane.
@@ -325,7 +329,7 @@ class world : public device_calls<world>,
     return world_operation<message<Head>>(message_request<Head>(peer, on, where));
   }
 
-  // Collectives: of device memory, or of host memory.
+  // Collectives: of host memory, of device memory, or of tensors in either.
   using collective_calls::all_gather;
   using collective_calls::all_reduce;
   using collective_calls::all_to_all;
@@ -342,6 +346,14 @@ class world : public device_calls<world>,
   using device_calls::reduce;
   using device_calls::reduce_scatter;
   using device_calls::scatter;
+  using tensor_calls::all_gather;
+  using tensor_calls::all_reduce;
+  using tensor_calls::all_to_all;
+  using tensor_calls::broadcast;
+  using tensor_calls::gather;
+  using tensor_calls::reduce;
+  using tensor_calls::reduce_scatter;
+  using tensor_calls::scatter;
 
   // Refuse all other types at compile time, and say what to do about it.
   template <detail::not_sendable B, class... Rest>
