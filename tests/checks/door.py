@@ -8,11 +8,11 @@ import subprocess
 import sys
 
 include = pathlib.Path(__file__).resolve().parents[2] / "include"
-umbrellas = ["manyworlds", "serve", "gpu", "launch", "testing", "mw"]
+umbrellas = ["manyworlds", "serve", "gpu", "launch", "spmd", "testing", "mw"]
 # They adapt other libraries, so that no umbrella includes them.
 alone = ["format", "interop/asio", "interop/reply_feed", "interop/resume_on"]
-most_headers = 115
-most_names = 285
+most_headers = 125
+most_names = 310
 # Lines of ours that manyworlds.hpp brings, without comments: a measure that no clock disturbs.
 most_lines = 6500
 

@@ -20,7 +20,7 @@ loaded.loader.exec_module(reference)
 
 # Classes without a snippet, and why.
 left_out = {
-    "values: names of members, lanes and elements": "to root any_rank from lane user_word device_stream small_float "
+    "values: names of members, lanes and elements": "memory_place value_code alone_t to root any_rank from lane user_word device_stream small_float "
     "dtype_of ticket source_position inline_text store_keys signal_set socket_address incarnation version_number grace",
     "options: their fields are the usage": "algorithm_rule world_options runtime_options device_options accept_options "
     "connect_options call_server_options dispatch_options reply_feed_options tcp_store_options file_store_options "
@@ -31,9 +31,9 @@ left_out = {
     "world_history transfer_counters dispatch_counters time_histogram turn_times simulated_event store_failure "
     "store_request store_reply store_entry etcd_entry etcd_listing etcd_outcome etcd_change etcd_changes exit_reason process_end "
     "output_line node_description round_node launch_result worker_failure job_event job_metric job_sink_place",
-    "exceptions, which are caught": "launch_error job_error rendezvous_error world_error store_error device_error timed_out stopped unknown_world",
+    "exceptions, which are caught": "value_error launch_error job_error rendezvous_error world_error store_error device_error timed_out stopped unknown_world",
     "policies, of one function": "least_depth",
-    "the ABI of DLPack": "tensor managed_tensor managed_tensor_versioned release",
+    "the ABI of DLPack": "dlpack::tensor dlpack::managed_tensor dlpack::managed_tensor_versioned dlpack::release",
     "made and implemented by the library: users get references to them": "coordinator_seat executor continuation environment",
     "shown by log_sink": "stderr_log",
 }
@@ -91,7 +91,9 @@ def check_classes(headers):
     excused = {name for names in left_out.values() for name in names.split()}
     wrong, shown, seen = [], set(), set()
     for header, text in headers.items():
-        for name, comment in classes_of(text):
+        inner = "dlpack::" if "namespace manyworlds::inline v0::dlpack {" in text else ""
+        for unqualified, comment in classes_of(text):
+            name = inner + unqualified
             seen.add(name)
             lines = [line for line in comment if code.match(line)]
             if lines:

@@ -17,6 +17,7 @@
 #include <manyworlds/interop/resume_on.hpp>
 #include <manyworlds/launch.hpp>
 #include <manyworlds/mw.hpp>
+#include <manyworlds/spmd.hpp>
 #include <manyworlds/testing.hpp>
 #include <span>
 #include <stop_token>
@@ -74,6 +75,18 @@ struct captured_graph {
   void launch();
   void destroy() noexcept;
 };
+struct layer {
+  mw::tensor slice(const mw::tensor& of, mw::rank_t part, mw::rank_t parts) const;
+};
+inline constexpr mw::remote_function<layer(std::string, int)> fetch{"fetch", mw::alone};
+inline constexpr mw::remote_function<mw::tensor(const layer&, const mw::tensor&)> mlp{
+    "mlp"};
+inline constexpr mw::remote_function<std::vector<int>(const mw::tensor&)> pick{"pick"};
+inline constexpr mw::remote_function<void(int)> step{"step"};
+layer run_fetch(std::string path, int part);
+mw::task<mw::tensor> run_mlp(mw::worker& me, const layer& w, const mw::tensor& x);
+std::vector<int> run_pick(const mw::tensor& y);
+void run_step(int number);
 extern small_head head;
 extern tokenizer eng;
 extern captured_graph graph;
@@ -81,6 +94,7 @@ extern std::vector<float> x, y;
 extern float* p;
 extern const std::string request, path, secret, text, id;
 extern std::vector<std::byte> prompt;
+extern const std::span<const std::byte> values;
 extern std::stop_token token;
 extern std::atomic<int> errors;
 extern const std::uint64_t seed;

@@ -1,0 +1,89 @@
+// Worker: what a remote function sees of the worker that runs it, and of its mesh.
+#pragma once
+
+#include <cstdint>
+#include <stop_token>
+
+#include "manyworlds/address.hpp"
+#include "manyworlds/detail/access.hpp"
+#include "manyworlds/memory/device_view.hpp"
+#include "manyworlds/memory/tensor.hpp"
+
+namespace manyworlds::inline v0 {
+
+class runtime;
+class scope;
+class world;
+
+namespace detail {
+
+/// What stands behind a `worker` during one call. Lifetime: that of the call.
+struct worker_facts {
+  int id = 0;
+  std::uint64_t incarnation = 1;
+  std::uint64_t call = 0;
+  rank_t rank = 0;
+  rank_t size = 1;
+  manyworlds::world* world = nullptr;
+  manyworlds::runtime* runtime = nullptr;
+  manyworlds::scope* beside = nullptr;
+  memory_place place = {};
+  device_stream stream = {};
+  std::stop_token stop = {};
+};
+
+[[noreturn]] void refuse_without_mesh();
+
+}  // namespace detail
+
+/// The worker that runs a remote function, as the first argument of that function.
+///
+///     mw::task<mw::tensor> mlp(mw::worker& me, const layer& w, const mw::tensor& x) {
+///       mw::tensor y = w.slice(x, me.rank(), me.size());
+///       co_await me.world().all_reduce(y, mw::sum);
+///       co_return y;
+///     }
+///
+/// Thread: that on which the function runs. Lifetime: until the function has returned.
+class worker {
+ public:
+  worker(const worker&) = delete;
+  worker& operator=(const worker&) = delete;
+  ~worker() = default;
+
+  /// Returns its number in the session. It stays when the worker is replaced.
+  [[nodiscard]] int id() const noexcept { return facts_.id; }
+  /// Returns which process or thread has this number: 1 for the first.
+  [[nodiscard]] std::uint64_t incarnation() const noexcept { return facts_.incarnation; }
+  /// Returns its number in the mesh of the call.
+  [[nodiscard]] rank_t rank() const noexcept { return facts_.rank; }
+  /// Returns how many workers the mesh of the call has.
+  [[nodiscard]] rank_t size() const noexcept { return facts_.size; }
+  /// Returns the id of the call, as errors name it.
+  [[nodiscard]] std::uint64_t call() const noexcept { return facts_.call; }
+  /// Returns the world of the mesh of the call, to exchange data with its other workers.
+  /// Errors: world_error (`invalid_argument`) in a function that was declared `alone`.
+  [[nodiscard]] class world& world() const {
+    if (facts_.world == nullptr) detail::refuse_without_mesh();
+    return *facts_.world;
+  }
+  [[nodiscard]] class runtime& runtime() const noexcept { return *facts_.runtime; }
+  /// Returns where its tensors lie: the CUDA device that was given to it, or the host.
+  [[nodiscard]] memory_place place() const noexcept { return facts_.place; }
+  /// Returns the stream of its device; none without one.
+  [[nodiscard]] device_stream stream() const noexcept { return facts_.stream; }
+  /// Returns a token that is triggered when the call is given up, for plain functions. A
+  /// task is cancelled as well.
+  [[nodiscard]] std::stop_token stop_token() const noexcept { return facts_.stop; }
+  /// Returns the scope of what goes on beside later calls. It is cancelled when the
+  /// worker ends.
+  [[nodiscard]] scope& beside() const noexcept { return *facts_.beside; }
+
+ private:
+  friend struct detail::access;
+  explicit worker(const detail::worker_facts& facts) noexcept : facts_(facts) {}
+
+  const detail::worker_facts& facts_;
+};
+
+}  // namespace manyworlds::inline v0

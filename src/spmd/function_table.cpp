@@ -1,0 +1,69 @@
+#include "manyworlds/spmd/function_table.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "manyworlds/failure.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace {
+
+constexpr std::size_t longest_function_name = 255;
+
+}  // namespace
+
+function_table::function_table(std::initializer_list<entry> entries) : entries_(entries) {
+  for (const entry& each : entries_) {
+    if (each.name().empty())
+      throw std::invalid_argument("function table: a function without a name");
+    if (each.name().size() > longest_function_name) {
+      throw std::invalid_argument("function table: a name of " +
+                                  std::to_string(each.name().size()) +
+                                  " bytes: the longest has 255");
+    }
+  }
+  std::ranges::sort(entries_, {}, &entry::name);
+  const auto twice = std::ranges::adjacent_find(entries_, {}, &entry::name);
+  if (twice != entries_.end()) {
+    throw std::invalid_argument("function table: two functions are called \"" +
+                                std::string(twice->name()) + "\"");
+  }
+}
+
+const function_table::entry* function_table::find(std::string_view name) const noexcept {
+  const auto at = std::ranges::lower_bound(entries_, name, {}, &entry::name);
+  return at != entries_.end() && at->name() == name ? &*at : nullptr;
+}
+
+namespace detail {
+
+void refuse_without_mesh() {
+  failure f(cause::invalid_argument,
+            "a function that was declared mw::alone has no world: other workers need not "
+            "run it");
+  throw world_error(std::move(f));
+}
+
+void call_frame::expect_end() const {
+  if (!arguments_.is_at_end()) throw value_error("bytes stand behind the last argument");
+}
+
+void* call_frame::take_held(type_token wanted) {
+  const held_value& held = registers_.find(arguments_.reference());
+  if (*held.type != wanted) {
+    throw value_error("a register of " + std::string(held.type->name()) + ", where " +
+                      std::string(wanted.name()) + " is wanted");
+  }
+  return held.value.get();
+}
+
+void call_frame::refuse_value(type_token type) {
+  throw value_error("it gives " + std::string(type.name()) +
+                    ", which is no value: keep it in a register, by a call without from "
+                    "and all");
+}
+
+}  // namespace detail
+
+}  // namespace manyworlds::inline v0
