@@ -219,6 +219,7 @@
 #include "store/tcp_store_server.cpp"
 #include "store/tcp_store_session.cpp"
 #include "version.cpp"
+#include "weights/safetensors.cpp"
 #include "world/control_message.cpp"
 #include "world/formation.cpp"
 #include "world/formation_claim.cpp"

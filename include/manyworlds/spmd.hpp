@@ -9,3 +9,6 @@
 #include "manyworlds/spmd/value_reader.hpp"
 #include "manyworlds/spmd/value_writer.hpp"
 #include "manyworlds/spmd/worker.hpp"
+
+// Weights, of which each worker reads its part
+#include "manyworlds/weights/safetensors.hpp"

@@ -6,7 +6,7 @@ import re
 import sys
 
 root = pathlib.Path(__file__).resolve().parents[2] / "src"
-layers = "coro io memory link store backend host nccl world serve launch spmd observe interop testing".split()
+layers = "coro io memory link store backend host nccl world serve launch weights spmd observe interop testing".split()
 
 
 def sources():

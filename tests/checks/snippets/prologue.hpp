@@ -95,6 +95,8 @@ extern float* p;
 extern const std::string request, path, secret, text, id;
 extern std::vector<std::byte> prompt;
 extern const std::span<const std::byte> values;
+extern const std::uint64_t file_bytes;
+extern const mw::stored_tensor stored;
 extern std::stop_token token;
 extern std::atomic<int> errors;
 extern const std::uint64_t seed;
