@@ -135,7 +135,9 @@ const char* cell_receiver::handle_cell(shm::cell_content& c) {
 
 const char* cell_receiver::handle_content(const frame& f,
                                           std::span<const std::byte> content) {
-  core_.counters.bytes_received += content.size();
+  // What describes an offer is no part of the message.
+  core_.counters.bytes_received +=
+      f.kind == frame_kind::offer ? f.head_bytes : content.size();
   if (f.kind == frame_kind::data) {
     inbound_message* m = nullptr;
     if (const char* wrong = on_data(f, m)) return wrong;

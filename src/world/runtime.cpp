@@ -166,6 +166,9 @@ void runtime::stop(duration drain) {
 bool runtime::poll() {
   refuse_in_forked_child();
   if (turning_ != turning::a_foreign_loop) take_the_reactor(turning::a_foreign_loop);
+  // What goes straight on from a poller would come to that poller again.
+  if (core_->user().is_current())
+    throw std::logic_error("runtime::poll: a turn runs already; a task awaits instead");
   return core_->user().turn();
 }
 

@@ -152,6 +152,56 @@ TEST_CASE("a world lives in an Asio io_context beside its other work") {
 }
 #endif
 
+TEST_CASE("a task that turns the runtime it runs on is refused, and goes on") {
+  kept_log log;
+  runtime_options options;
+  options.log = &log;
+  runtime rt(options);
+  std::string said;
+  auto polls = [&]() -> task<void> {
+    try {
+      rt.poll();
+    } catch (const std::logic_error& e) {
+      said = e.what();
+    }
+    co_return;
+  };
+  rt.poll();
+  auto ended = rt.start(polls());
+  for (int i = 0; i < 1000 && !ended.is_ready(); ++i) rt.poll();
+  CHECK(ended.is_ready());
+  CHECK(said == "runtime::poll: a turn runs already; a task awaits instead");
+}
+
+TEST_CASE("both ends of a world count the same bytes, however they have travelled") {
+  pair p;
+  auto talk = [](world& w) -> task<void> {
+    for (const std::size_t size : {0U, 10U, 5'000U, 50'000U, 500'000U}) {
+      std::vector<std::byte> x(size);
+      const std::uint64_t head = size;
+      if (w.rank() == 0) {
+        co_await w.send(x, to{1});
+        co_await w.send_message(head, x, to{1});
+      } else {
+        co_await w.recv(x, from{0});
+        co_await w.recv_message<std::uint64_t>(from{0});
+        co_await w.recv(x, from{0});
+      }
+    }
+    co_await w.barrier();
+  };
+  const auto counted = [](world& w) -> task<transfer_counters> {
+    co_return w.counters();
+  };
+  auto giving = p.a.rt.start(talk(p.wa));
+  p.b.run(talk(p.wb));
+  p.a.finish(giving);
+  const transfer_counters sent = p.a.run(counted(p.wa));
+  const transfer_counters received = p.b.run(counted(p.wb));
+  CHECK(sent.messages_sent == received.messages_received);
+  CHECK(sent.bytes_sent == received.bytes_received);
+}
+
 TEST_CASE(
     "two runtimes of one process know nothing of each other: one ends, the other goes "
     "on") {

@@ -120,7 +120,7 @@ class runtime {
 
   // Inside a foreign loop, always on one thread.
   /// Runs one bounded turn. True if something was done. Errors: std::logic_error if `run`
-  /// or `start` has the reactor turned; `forked`.
+  /// or `start` has the reactor turned, and within a turn, as from a task; `forked`.
   bool poll();
   /// Arms the wake-up of `descriptor`, looks again, and returns how long the loop may
   /// sleep on it; nothing means without a limit. Errors: those of `poll`.
