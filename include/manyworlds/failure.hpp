@@ -170,8 +170,8 @@ class MANYWORLDS_EXPORT failure {
   duration noticed_after{0};
   std::string detail;  ///< more about the cause, and what to do; may be empty
   std::string call;    ///< names the call of a dispatcher, as "17 of decode"
-  /// What was accepted and not confirmed, by member and lane. It is known once the world is
-  /// drained: `world::failure` has it then, and so have later operations.
+  /// What was accepted and not confirmed, by member and lane. It is known once the world
+  /// is drained: `world::failure` has it then, and so have later operations.
   std::vector<undelivered_messages> undelivered;
 
   /// True if something failed.
