@@ -167,7 +167,8 @@ void receiver::owe(inbound_lane& l, std::size_t cost, std::size_t content,
 void receiver::return_owed(bool all) {
   // A peer that does not read its answers gets nothing of its window back: otherwise what
   // it sends could be answered without end, and the answers would be kept here (law 9).
-  if (answers_.is_backed_up()) return core_.backend.tidy_soon();
+  credit_waits_ = answers_.is_backed_up();
+  if (credit_waits_) return core_.backend.tidy_soon();
   const std::size_t worth_it = core_.options.lane_window / 2;
   if (std::exchange(owes_now_, false) || is_tight_) all = true;
   if (owed_bytes_ >= core_.peer_window / 2) all = true;

@@ -43,13 +43,16 @@ class receiver {
   /// Returns the credit that is worth a frame, or all of it. Tells the peer for which
   /// of its sends that wait for the window a receive waits.
   void return_credit(bool all) {
-    if (owes_answer() || (all && !owing_.empty())) return_owed(all);
+    if (owes_answer() || credit_waits_ || (all && !owing_.empty())) return_owed(all);
   }
   /// Returns whether there is credit that is worth a frame, or that the peer waits for.
   [[nodiscard]] bool owes_answer() const noexcept { return owed_bytes_ >= worth_saying_; }
 
-  /// Returns whether ready lanes could not be told while the answers found no room.
-  [[nodiscard]] bool owes_readiness() const noexcept { return worth_saying_ == 0; }
+  /// Returns whether credit or ready lanes could not be told while the answers found no
+  /// room. Credit that is merely not worth a frame yet waits for the timer.
+  [[nodiscard]] bool owes_what_found_no_room() const noexcept {
+    return credit_waits_ || worth_saying_ == 0;
+  }
 
   /// Called by the matcher when a receive or an arrival waits, while the peer waits for
   /// the window.
@@ -151,6 +154,8 @@ class receiver {
   std::size_t worth_saying_;
   /// All credit is returned with the next answer.
   bool owes_now_ = false;
+  /// Credit was due while the answers found no room.
+  bool credit_waits_ = false;
   /// Sends of the peer wait for the window that all lanes share.
   bool is_tight_ = false;
   /// Lanes on which a receive may wait for such a send.

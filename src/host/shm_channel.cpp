@@ -105,8 +105,7 @@ void shm_channel::progress(bool reads) noexcept {
       receiver_.return_credit(sender_.has_something());
       more = sender_.progress();
       sender_.flush();
-      const bool can_say = (receiver_.owes_readiness() || receiver_.owes_answer()) &&
-                           !sender_.is_backed_up();
+      const bool can_say = receiver_.owes_what_found_no_room() && !sender_.is_backed_up();
       more = more || can_say || receiver_.has_untaken();
       // A task that waits for what has come is resumed first.
     } while (reads && received == core_.counters.messages_received && may_read_on());

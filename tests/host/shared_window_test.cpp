@@ -587,6 +587,27 @@ TEST_SUITE("host shared window") {
     }
   }
 
+  TEST_CASE("law 7: credit of many lanes, none worth a frame yet, keeps no one awake") {
+    for (const ground g : all_grounds()) {
+      CAPTURE(std::string(name_of(g)));
+      cluster c(2, g);
+      std::deque<request> all(6);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        all[i].bytes = pattern(60'000, static_cast<unsigned>(i));
+        all[i].got.resize(60'000);
+        receive(c, all[i].r, 1, 0, all[i].got, 100 + i);
+        send(c, all[i].s, 0, 1, all[i].bytes, 100 + i);
+      }
+      REQUIRE(c.until([&] {
+        return std::all_of(all.begin(), all.end(),
+                           [](request& each) { return each.r.ended(); });
+      }));
+      bool rests = false;
+      for (int i = 0; i < 2'000 && !rests; ++i) rests = !c[1].home->turn();
+      CHECK(rests);
+    }
+  }
+
   TEST_CASE("receives of fresh lanes meet one behind a thousand that are not") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
