@@ -254,7 +254,7 @@ TEST_SUITE("host hostile") {
     stranger s{host_backend_options()};
     std::uint64_t id = 0;
     // What is not read fills the sockets first, then a mebibyte here.
-    for (int rounds = 0; rounds < 60 && s.c[0].events.broken_by.empty(); ++rounds) {
+    for (int rounds = 0; rounds < 400 && s.c[0].events.broken_by.empty(); ++rounds) {
       std::vector<std::byte> batch;
       for (int i = 0; i < 5'000; ++i) {
         ++id;
