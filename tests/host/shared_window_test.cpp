@@ -587,7 +587,8 @@ TEST_SUITE("host shared window") {
     }
   }
 
-  TEST_CASE("law 7: credit of many lanes, none worth a frame yet, keeps no one awake") {
+  TEST_CASE(
+      "law 7: credit of many lanes, none worth a frame yet, lets the reactor sleep") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));
       cluster c(2, g);
