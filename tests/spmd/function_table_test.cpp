@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -26,6 +27,7 @@ constexpr remote_function<std::string(const layer&)> path_of{"path_of"};
 constexpr remote_function<void(layer&, int)> move_to{"move_to"};
 constexpr remote_function<int(worker_id)> odd{"odd"};
 constexpr remote_function<std::vector<int>(std::vector<int>)> twice{"twice"};
+constexpr remote_function<std::vector<int>(int)> fill{"fill"};
 
 layer run_load(const worker& me, std::string path, int part) {
   return {std::move(path), part + me.id()};
@@ -43,6 +45,8 @@ const function_table& functions() {
       {path_of, run_path_of},
       {move_to, run_move_to},
       {odd, blocking(run_odd)},
+      {fill,
+       [](int count) { return std::vector<int>(static_cast<std::size_t>(count), 7); }},
       {twice, [](std::vector<int> x) -> task<std::vector<int>> {
          for (int& each : x) each *= 2;
          co_return x;
@@ -115,7 +119,7 @@ TEST_CASE("a table finds functions by name, and refuses names that say nothing")
   CHECK_FALSE(functions().find("twice")->blocks());
   CHECK(functions().find("lode") == nullptr);
   CHECK(functions().find("") == nullptr);
-  CHECK(functions().entries().size() == 5);
+  CHECK(functions().entries().size() == 6);
   CHECK(function_table{}.find("load") == nullptr);
   const auto make_twice = [] {
     return function_table{{load, run_load}, {path_of, run_path_of}, {load, run_load}};
@@ -140,6 +144,16 @@ TEST_CASE("arguments reach tasks and plain functions, values and registers alike
   CHECK(b.answer<std::string>() == "a/b40");
   b.call("twice", values(std::vector<int>{1, 2}));
   CHECK(b.answer<std::vector<int>>() == std::vector<int>{2, 4});
+}
+
+TEST_CASE("a large answer is there when its function has ended, and is not copied") {
+  bench b;
+  b.call("fill", values(100'000));
+  REQUIRE(b.frame->answer().beside().size() == 1);
+  const const_buffer_view large = b.frame->answer().beside()[0];
+  CHECK(large.size_bytes() == 400'000);
+  const auto* const numbers = static_cast<const int*>(large.data());
+  CHECK(std::count(numbers, numbers + 100'000, 7) == 100'000);
 }
 
 TEST_CASE("a call that does not fit is refused by the argument, and begins nothing") {

@@ -58,22 +58,26 @@ class call_frame {
   /// Throws value_error unless all arguments were read.
   void expect_end() const;
 
-  /// Keeps what the function gave: as the value of an answer, or for a register.
+  /// Keeps what the function gave, and writes the answer if its value is wanted.
   template <class T>
   void give(T&& result) {
     using kept = std::remove_cvref_t<T>;
+    const auto held = std::make_shared<kept>(std::forward<T>(result));
+    held_ = {held, type_token::of<kept>()};
+    if (!wants_value_) return;
+    // Of what is kept: large data is only referred to.
     if constexpr (remote_value<kept>) {
-      if (wants_value_) return argument<kept>::write(answer_, result);
+      argument<kept>::write(answer_, *held);
     } else {
-      if (wants_value_) refuse_value(type_token::of<kept>());
+      refuse_value(type_token::of<kept>());
     }
-    held_ = {std::make_shared<kept>(std::forward<T>(result)), type_token::of<kept>()};
   }
   void give_nothing() {
     if (wants_value_) answer_.none();
   }
 
-  /// Returns the value, if one was wanted. Lifetime: what it refers to is kept here.
+  /// Returns the value, if one was wanted. Lifetime: what it refers to is kept here,
+  /// until `take_result`.
   [[nodiscard]] const value_writer& answer() const noexcept { return answer_; }
   [[nodiscard]] held_value take_result() noexcept { return std::move(held_); }
 
