@@ -277,7 +277,10 @@ void lane_matcher::set_fresh(peer_lanes& p, inbound_lane& l) {
   l.is_fresh = fresh;
   if (fresh) {
     p.fresh.push_back(&l);
-  } else if (p.fresh.front() == &l) {
+    return;
+  }
+  MW_ASSERT(!p.fresh.empty(), "a fresh lane stands in its peer's list");
+  if (p.fresh.front() == &l) {
     // The oldest is received first; searching 50,000 lanes takes 90 us.
     p.fresh.pop_front();
   } else {

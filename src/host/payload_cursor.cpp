@@ -18,8 +18,8 @@ constexpr const char* beyond_pool = "an offer beyond the end of its shared pool"
 /// Limits the pieces of one list, so that products with it cannot overflow.
 constexpr std::uint64_t most_pieces = std::uint64_t{1} << 40;
 
-/// Limits the windows in a row that hold only empty views, of which each costs a call of
-/// the kernel (1 us): more would keep the reactor (law 9).
+/// Limits the windows of only empty views that one step looks at: each costs a call of
+/// the kernel (1 us), and more would keep the reactor (law 9).
 constexpr unsigned most_empty = 32;
 
 // The peer's views are read as they stand in its memory. The same library has the same
@@ -95,6 +95,7 @@ bool payload_cursor::fetch(const shm::remote_memory& from, int& error) {
     }
     if (!known().empty()) return true;
   }
+  if (fetched_ < where_.views) error = EAGAIN;
   return false;
 }
 

@@ -126,7 +126,7 @@ const char* payload_reader::read_slice() {
   std::size_t count = 0;
   const char* const wrong =
       r.source.is_in_pools() ? read_pools(r, count) : read_memory(r, count);
-  // Without a byte it was let go, or comes another way from now on.
+  // Without a byte it was let go, comes another way from now on, or is looked for still.
   if (wrong || count == 0) return wrong;
   r.source.advance(count);
   const std::size_t left = r.source.remaining();
@@ -220,6 +220,8 @@ const char* payload_reader::read_memory(reading& r, std::size_t& count) {
   int error = 0;
   const std::size_t pieces =
       r.source.fill_from_memory(*link_.memory(), from, slice_, error);
+  // More empty views than a step looks at: it goes on with the next (law 9).
+  if (pieces == 0 && error == EAGAIN) return nullptr;
   if (pieces == 0) return cannot_read(m, error);
   const auto there = std::span<const iovec>(from).first(pieces);
   std::array<iovec, pieces_at_once> into;
