@@ -10,10 +10,9 @@ namespace manyworlds::inline v0::dlpack {
 namespace {
 
 constexpr std::int32_t cuda = 2;
-constexpr std::int32_t cuda_managed = 13;
 
 std::string misplaced(const device& where, int wanted) {
-  if (where.device_type != cuda && where.device_type != cuda_managed) {
+  if (!detail::is_on_cuda(where)) {
     return "is not in CUDA device memory; copy it there first";
   }
   if (where.device_id == wanted) return "";

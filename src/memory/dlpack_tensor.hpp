@@ -17,6 +17,11 @@ struct plain_elements {
   dtype type;
 };
 
+/// Returns whether it is memory that CUDA kernels reach: kDLCUDA or kDLCUDAManaged.
+[[nodiscard]] constexpr bool is_on_cuda(const device& where) noexcept {
+  return where.device_type == 2 || where.device_type == 13;
+}
+
 /// Says where a view was asked for, and what the error says of a tensor that has none.
 struct wanted_view {
   /// Says why its memory is the wrong one; empty if it is not.

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "manyworlds/memory/dlpack_device.hpp"
+#include "memory/dlpack_tensor.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -91,13 +92,9 @@ tensor tensor::copy_of(const_buffer_view values, class shape of) {
 
 tensor tensor::adopt_elements(const dlpack::tensor& seen, device_stream on,
                               std::shared_ptr<void> owner) {
-  constexpr std::int32_t cuda = 2;
-  constexpr std::int32_t cuda_managed = 13;
-  const auto where = seen.device.device_type;
-  const bool is_device = where == cuda || where == cuda_managed;
   tensor made;
   // These check the number of dimensions and every length, before they are read here.
-  if (is_device) {
+  if (dlpack::detail::is_on_cuda(seen.device)) {
     auto elements = dlpack::detail::import_tensor_on(seen, seen.device.device_id, on);
     made.data_ = elements.data();
     made.type_ = elements.type();

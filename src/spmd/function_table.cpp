@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/failure.hpp"
 
 namespace manyworlds::inline v0 {
@@ -51,6 +52,7 @@ void call_frame::expect_end() const {
 
 void* call_frame::take_held(type_token wanted) {
   const held_value& held = registers_.find(arguments_.reference());
+  MW_ASSERT(held.type && held.value, "a register that is found holds a value");
   if (*held.type != wanted) {
     throw value_error("a register of " + std::string(held.type->name()) + ", where " +
                       std::string(wanted.name()) + " is wanted");

@@ -168,6 +168,12 @@ void check_places(const std::vector<stored_tensor>& tensors, std::uint64_t data_
 
 #endif
 
+void check_dimension(const stored_tensor& of, std::size_t dimension) {
+  if (dimension < of.shape.dimensions()) return;
+  refuse_weights(of.name,
+                 fmt::format("shape {} has no dimension {}", of.shape.text(), dimension));
+}
+
 }  // namespace
 
 std::uint64_t safetensors_header::length_in(
@@ -269,10 +275,7 @@ weight_slice weight_slice::whole(const stored_tensor& of) {
 
 weight_slice weight_slice::split(const stored_tensor& of, std::size_t dimension,
                                  std::int64_t part, std::int64_t parts) {
-  if (dimension >= of.shape.dimensions()) {
-    refuse_weights(
-        of.name, fmt::format("shape {} has no dimension {}", of.shape.text(), dimension));
-  }
+  check_dimension(of, dimension);
   const std::array<std::int64_t, 1> one{of.shape[dimension]};
   return split_pieces(of, dimension, one, part, parts);
 }
@@ -280,10 +283,7 @@ weight_slice weight_slice::split(const stored_tensor& of, std::size_t dimension,
 weight_slice weight_slice::split_pieces(const stored_tensor& of, std::size_t dimension,
                                         std::span<const std::int64_t> pieces,
                                         std::int64_t part, std::int64_t parts) {
-  if (dimension >= of.shape.dimensions()) {
-    refuse_weights(
-        of.name, fmt::format("shape {} has no dimension {}", of.shape.text(), dimension));
-  }
+  check_dimension(of, dimension);
   if (parts <= 0 || part < 0 || part >= parts)
     refuse_weights(of.name, fmt::format("there is no part {} of {}", part, parts));
   std::int64_t whole = 0;

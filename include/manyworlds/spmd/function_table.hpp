@@ -24,15 +24,19 @@ struct blocking_function {
 };
 
 template <class F>
-struct without_blocking {
-  using type = F;
-  static constexpr bool blocks = false;
-};
+inline constexpr bool is_blocking = false;
 template <class F>
-struct without_blocking<blocking_function<F>> {
-  using type = F;
-  static constexpr bool blocks = true;
-};
+inline constexpr bool is_blocking<blocking_function<F>> = true;
+
+/// Returns the function itself.
+template <class F>
+[[nodiscard]] F without_blocking(F run) {
+  return run;
+}
+template <class F>
+[[nodiscard]] F without_blocking(blocking_function<F> marked) {
+  return std::move(marked.run);
+}
 
 /// Whether a function of type F may stand behind a name of these types.
 template <class F, class Result, class... P>
@@ -82,24 +86,19 @@ class function_table {
     entry(remote_function<Result(P...)> name, F run)
         : name_(name.name()),
           is_alone_(name.is_alone()),
-          blocks_(detail::without_blocking<F>::blocks) {
-      using plain = typename detail::without_blocking<F>::type;
+          blocks_(detail::is_blocking<F>) {
+      using plain = decltype(detail::without_blocking(std::move(run)));
       constexpr bool fits = detail::fits_name<plain, Result, P...>();
       static_assert(fits,
                     "the function must take the parameters of its name, perhaps behind a "
                     "mw::worker&, and give its result or a mw::task of it");
       if constexpr (fits) {
+        using returned = detail::remote_returned<plain, P...>;
         static_assert(
-            !blocks_always<F> ||
-                !detail::task_value<detail::remote_returned<plain, P...>>::is_task,
+            !detail::is_blocking<F> || !detail::task_value<returned>::is_task,
             "a task runs on the worker's reactor: mw::blocking is for plain functions");
-        if constexpr (detail::without_blocking<F>::blocks) {
-          callable_ = std::make_shared<detail::typed_callable<plain, Result, P...>>(
-              std::move(run.run));
-        } else {
-          callable_ = std::make_shared<detail::typed_callable<plain, Result, P...>>(
-              std::move(run));
-        }
+        callable_ = std::make_shared<detail::typed_callable<plain, Result, P...>>(
+            detail::without_blocking(std::move(run)));
       }
     }
 
@@ -110,8 +109,6 @@ class function_table {
 
    private:
     friend struct detail::access;
-    template <class F>
-    static constexpr bool blocks_always = detail::without_blocking<F>::blocks;
     /// What `detail::access::core` gives.
     [[nodiscard]] const detail::remote_callable& existing_core() const noexcept {
       return *callable_;
