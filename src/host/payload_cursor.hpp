@@ -33,8 +33,9 @@ class payload_cursor {
 
   /// Returns the number of next pieces, of at most `limit` bytes, at the addresses that
   /// they have in the peer. 0 says that its views end before the payload does, or cannot
-  /// be read (`error` is set), or that only empty ones were seen so far: `error` is EAGAIN,
-  /// and the next call looks at those behind them. Precondition: the payload is in memory.
+  /// be read (`error` is set), or that only empty ones were seen so far: `error` is
+  /// EAGAIN, and the next call looks at those behind them. Precondition: the payload is
+  /// in memory.
   [[nodiscard]] std::size_t fill_from_memory(const shm::remote_memory& from,
                                              std::span<iovec> entries, std::size_t limit,
                                              int& error);
