@@ -25,6 +25,7 @@ namespace manyworlds::inline v0 {
 /// than eight dimensions, and for more elements than an address space has bytes.
 class shape {
  public:
+  /// How many lengths it may have.
   static constexpr std::size_t most_dimensions = 8;
 
   constexpr shape() noexcept = default;

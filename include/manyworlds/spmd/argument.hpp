@@ -25,6 +25,7 @@ namespace manyworlds::inline v0 {
 /// type's name. Types that contain others combine theirs.
 class value_code {
  public:
+  /// Makes the code of a type that is no other's part.
   consteval explicit value_code(std::string_view name) noexcept : number_(offset) {
     for (const char each : name) mix(static_cast<unsigned char>(each));
   }

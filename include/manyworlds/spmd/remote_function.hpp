@@ -82,14 +82,18 @@ class remote_function<Result(Parameters...)> {
                 "array");
 
  public:
+  /// What it gives.
   using result = Result;
 
   /// Names it. Lifetime: the text must live as long as this, as a literal does.
   constexpr explicit remote_function(std::string_view name) noexcept : name_(name) {}
+  /// Names one that a worker can do by itself, without its peers.
   constexpr remote_function(std::string_view name, alone_t) noexcept
       : name_(name), is_alone_(true) {}
 
+  /// Returns the name by which workers find it.
   [[nodiscard]] constexpr std::string_view name() const noexcept { return name_; }
+  /// Returns whether a worker can do it by itself.
   [[nodiscard]] constexpr bool is_alone() const noexcept { return is_alone_; }
   /// Returns what both sides compare at the first use.
   [[nodiscard]] static constexpr value_code types() noexcept {

@@ -46,17 +46,25 @@ class value_reader {
   /// Returns whether all values were read.
   [[nodiscard]] bool is_at_end() const noexcept { return taken_ == values_.size(); }
 
+  /// Reads an empty optional, or the result of a function that gives nothing.
   void none();
+  /// Returns true or false.
   [[nodiscard]] bool boolean();
   /// Returns a number; also one that was written without a sign and fits.
   [[nodiscard]] std::int64_t integer();
+  /// Returns a number; also one that was written with a sign and is not negative.
   [[nodiscard]] std::uint64_t unsigned_integer();
   /// Returns a number; also an integer that a double has exactly.
   [[nodiscard]] double real();
+  /// Returns bytes that people read.
   [[nodiscard]] std::string_view text();
+  /// Returns bytes.
   [[nodiscard]] std::span<const std::byte> bytes();
+  /// Returns a type of elements.
   [[nodiscard]] dtype element_type();
+  /// Returns a shape.
   [[nodiscard]] manyworlds::shape shape();
+  /// Returns where memory lies.
   [[nodiscard]] memory_place place();
   /// Returns how many values follow as the list's.
   [[nodiscard]] std::size_t list();
@@ -64,7 +72,9 @@ class value_reader {
   [[nodiscard]] const_buffer_view elements();
   /// Returns a record. Errors: value_error if it has another size.
   [[nodiscard]] std::span<const std::byte> record(std::size_t size);
+  /// Returns a tensor in host memory, which keeps its elements alive.
   [[nodiscard]] manyworlds::tensor tensor();
+  /// Returns which register a `dref` named.
   [[nodiscard]] detail::register_id reference();
 
  private:

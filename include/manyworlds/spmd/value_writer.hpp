@@ -60,23 +60,35 @@ struct register_id {
 /// is referred to. Lifetime: that memory must live until the await on the call has ended.
 class value_writer {
  public:
+  /// Writes an empty optional, or the result of a function that gives nothing.
   void none();
+  /// Writes true or false.
   void boolean(bool value);
+  /// Writes a signed number.
   void integer(std::int64_t value);
+  /// Writes an unsigned number.
   void unsigned_integer(std::uint64_t value);
+  /// Writes a number with a fraction.
   void real(double value);
+  /// Writes bytes that people read.
   void text(std::string_view value);
+  /// Writes bytes.
   void bytes(std::span<const std::byte> value);
+  /// Writes a type of elements.
   void element_type(dtype value);
+  /// Writes a shape.
   void shape(const manyworlds::shape& value);
+  /// Writes where memory lies.
   void place(memory_place value);
   /// Begins a list of that many values, which follow.
   void list(std::size_t count);
   /// Writes elements of one dimension.
   void elements(const_buffer_view values);
+  /// Writes the bytes of a plain struct; its reader must know their number.
   void record(std::span<const std::byte> value);
   /// Writes a tensor in host memory. Errors: std::invalid_argument if it lies elsewhere.
   void tensor(const manyworlds::tensor& value);
+  /// Writes a register, by its `dref`.
   void reference(detail::register_id which);
 
   /// Returns what was written, without what is referred to.

@@ -83,6 +83,7 @@ using tensor_operation = world_operation<Result, tensor_request>;
 template <class World>
 class tensor_calls {
  public:
+  /// Sends the tensor's elements to `peer`.
   detail::tensor_operation<void> send(const tensor& data, to peer, lane on = {},
                                       user_word user = {},
                                       source_position where = source_position()) {
@@ -90,6 +91,7 @@ class tensor_calls {
     r.user = user;
     return detail::tensor_operation<void>(std::move(r), {&data, nullptr});
   }
+  /// Receives as many elements as the tensor has.
   detail::tensor_operation<message_info> recv(tensor& data, from peer, lane on = {},
                                               source_position where = source_position()) {
     return detail::tensor_operation<message_info>(
@@ -97,44 +99,54 @@ class tensor_calls {
                                   where),
         {nullptr, &data});
   }
+  /// Gives all members the root's elements.
   detail::tensor_operation<void> broadcast(tensor& data, root at,
                                            source_position where = source_position()) {
     return collective(operation_kind::broadcast, data, data, sum, at.rank(), where);
   }
+  /// Combines the members' elements, in place at each of them.
   detail::tensor_operation<void> all_reduce(tensor& data, reduction by,
                                             source_position where = source_position()) {
     return collective(operation_kind::all_reduce, data, data, by, no_rank, where);
   }
+  /// Combines the members' elements into `out` of each.
   detail::tensor_operation<void> all_reduce(const tensor& in, tensor& out, reduction by,
                                             source_position where = source_position()) {
     return collective(operation_kind::all_reduce, in, out, by, no_rank, where);
   }
+  /// Combines the members' elements, in place at the root.
   detail::tensor_operation<void> reduce(tensor& data, reduction by, root at,
                                         source_position where = source_position()) {
     return collective(operation_kind::reduce, data, data, by, at.rank(), where);
   }
+  /// Combines the members' elements into the root's `out`.
   detail::tensor_operation<void> reduce(const tensor& in, tensor& out, reduction by,
                                         root at,
                                         source_position where = source_position()) {
     return collective(operation_kind::reduce, in, out, by, at.rank(), where);
   }
+  /// Collects the members' `in` in every `out`, by rank.
   detail::tensor_operation<void> all_gather(const tensor& in, tensor& out,
                                             source_position where = source_position()) {
     return collective(operation_kind::all_gather, in, out, sum, no_rank, where);
   }
+  /// Collects the members' `in` in the root's `out`, by rank.
   detail::tensor_operation<void> gather(const tensor& in, tensor& out, root at,
                                         source_position where = source_position()) {
     return collective(operation_kind::gather, in, out, sum, at.rank(), where);
   }
+  /// Gives each member the part of the root's `in` that its rank has.
   detail::tensor_operation<void> scatter(const tensor& in, tensor& out, root at,
                                          source_position where = source_position()) {
     return collective(operation_kind::scatter, in, out, sum, at.rank(), where);
   }
+  /// Combines the members' `in`, of which each gets its rank's part.
   detail::tensor_operation<void> reduce_scatter(
       const tensor& in, tensor& out, reduction by,
       source_position where = source_position()) {
     return collective(operation_kind::reduce_scatter, in, out, by, no_rank, where);
   }
+  /// Gives each member the part of every `in` that its rank has.
   detail::tensor_operation<void> all_to_all(const tensor& in, tensor& out,
                                             source_position where = source_position()) {
     return collective(operation_kind::all_to_all, in, out, sum, no_rank, where);
