@@ -86,6 +86,8 @@ cause_words words_of(cause c) noexcept {
       return {"no_member_left", "no member is left"};
     case cause::handler_failed:
       return {"handler_failed", "failed in its handler"};
+    case cause::register_lost:
+      return {"register_lost", "an argument is not there"};
     case cause::not_joined:
       return {"not_joined", "did not join"};
     case cause::expelled:
@@ -130,6 +132,7 @@ bool is_about_member(cause c) noexcept {
     case cause::invalid_argument:
     case cause::not_formed:
     case cause::no_member_left:
+    case cause::register_lost:
     case cause::store_unreachable:
       return false;
     default:

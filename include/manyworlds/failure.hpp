@@ -67,6 +67,7 @@ enum class cause : std::uint8_t {
   overloaded,        ///< a queue's limit was reached
   no_member_left,    ///< no world is left to ask
   handler_failed,    ///< the worker's handler of a call ended by an exception
+  register_lost,     ///< an argument of a call was never made, or went with a worker
 
   // The world was not formed.
   not_joined,          ///< ranks did not join in time

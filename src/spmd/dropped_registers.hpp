@@ -10,17 +10,20 @@
 namespace manyworlds::inline v0::detail {
 
 class dropped_registers;
+class session_core;
 
 /// What a dref refers to. It is allocated with the dref, so that dropping one allocates
 /// nothing.
 class register_node {
  public:
-  register_node(register_id which, std::shared_ptr<dropped_registers> to) noexcept
-      : id(which), goes_to(std::move(to)) {}
+  register_node(register_id which, std::shared_ptr<dropped_registers> to,
+                std::weak_ptr<session_core> session = {}) noexcept
+      : id(which), of(std::move(session)), goes_to(std::move(to)) {}
   register_node(const register_node&) = delete;
   register_node& operator=(const register_node&) = delete;
 
   const register_id id;
+  const std::weak_ptr<session_core> of;
 
  private:
   friend class dropped_registers;

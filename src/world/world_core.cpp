@@ -291,6 +291,7 @@ void world_core::start(operation_awaiter& op) noexcept {
   }
   MW_ASSERT(runtime_->user().is_current(), "an operation starts on the world's reactor");
   op.started = runtime_->user().recently();
+  if (is_collective(op.kind)) ++collectives_begun_;
   pending_.add(op);
   backend_->start(op);
 }

@@ -138,6 +138,11 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   /// ranks that have not entered what is under way, as far as they are known.
   void break_for_the_deadline_of(const operation& op) noexcept;
 
+  /// Returns how many collectives this member has begun. Thread: the user reactor.
+  [[nodiscard]] std::uint64_t collectives_begun() const noexcept {
+    return collectives_begun_;
+  }
+
   /// Returns the device of a world that is up; null if it has none.
   [[nodiscard]] device_control* device() const noexcept {
     return backend_ ? backend_->device() : nullptr;
@@ -220,6 +225,7 @@ class world_core final : public std::enable_shared_from_this<world_core>,
   std::unique_ptr<backend> backend_;
   pending_operations pending_;
   bool we_left_ = false;
+  std::uint64_t collectives_begun_ = 0;
 
   kept_member_work<&world_core::form> form_step_{*this};
   kept_member_work<&world_core::go_up> up_step_{*this};

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "manyworlds/detail/access.hpp"
 #include "manyworlds/memory/buffer_view.hpp"
 #include "manyworlds/memory/dtype.hpp"
 #include "manyworlds/memory/shape.hpp"
@@ -60,6 +61,8 @@ struct register_id {
 /// is referred to. Lifetime: that memory must live until the await on the call has ended.
 class value_writer {
  public:
+  value_writer() noexcept = default;
+
   /// Writes an empty optional, or the result of a function that gives nothing.
   void none();
   /// Writes true or false.
@@ -99,6 +102,12 @@ class value_writer {
   }
 
  private:
+  friend struct detail::access;
+  /// Refers to what another has written, and to what stood beside that.
+  value_writer(const std::vector<std::byte>& written,
+               const std::vector<std::vector<std::byte>>& beside)
+      : written_(written), beside_(beside.begin(), beside.end()) {}
+
   void begin(value_kind kind);
   void put(const void* from, std::size_t size);
   template <class T>

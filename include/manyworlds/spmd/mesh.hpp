@@ -1,0 +1,148 @@
+// Mesh: workers of a session in an order, on which the controller calls functions.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "manyworlds/spmd/remote_call.hpp"
+#include "manyworlds/spmd/remote_function.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_dref = false;
+template <class T>
+inline constexpr bool is_dref<dref<T>> = true;
+
+/// Holds for what may be given for a parameter: the dref of its type for a register, and
+/// for a value what that is made of.
+template <class Parameter, class Given>
+concept fits_parameter =
+    (std::is_lvalue_reference_v<Parameter> &&
+     std::same_as<std::remove_cvref_t<Given>, dref<std::remove_cvref_t<Parameter>>>) ||
+    (!std::is_reference_v<Parameter> &&
+     (std::convertible_to<Given, Parameter> ||
+      (!std::is_arithmetic_v<Parameter> &&
+       requires(value_writer& out, const std::remove_cvref_t<Given>& given) {
+         argument<Parameter>::write(out, given);
+       })));
+
+template <class Parameter, class Given>
+void write_argument(remote_request& into, const Given& given) {
+  if constexpr (std::is_lvalue_reference_v<Parameter>) {
+    const register_id which = register_in(*into.core, access::core(given));
+    into.values.reference(which);
+    into.takes.push_back(which);
+  } else if constexpr (!std::is_arithmetic_v<Parameter> &&
+                       requires { argument<Parameter>::write(into.values, given); }) {
+    // Without a conversion: what is large is referred to where the caller has it.
+    argument<Parameter>::write(into.values, given);
+  } else {
+    argument<Parameter>::write(into.values, static_cast<Parameter>(given));
+  }
+}
+
+/// Returns a request of a session, without its arguments.
+[[nodiscard]] remote_request request_on(const std::shared_ptr<session_core>& core,
+                                        const std::vector<int>& workers,
+                                        source_position where);
+
+}  // namespace detail
+
+/// Workers of a session, in the order of their ranks, with a world of their own for their
+/// data. Copies name the same.
+///
+///     mw::mesh left = s.mesh({0, 1});
+///     auto y = co_await left.call(mlp, w, x);
+///
+/// A worker begins the calls of all meshes in the order in which they were issued (S-a).
+///
+/// Thread: the session's reactor. Lifetime: it may outlive its session; its calls are
+/// refused then (`closed`).
+///
+/// Errors: an await on a call throws `call_error`, with one of these causes:
+/// - `handler_failed`: the function threw on a worker, or its arguments did not fit.
+/// - `register_lost`: an argument was never made, since the call that should have made
+///   it failed, or was lost with a worker.
+/// - `timed_out`, `cancelled`: of `within` and `stop`.
+/// - The causes of a break: a worker was lost.
+/// - `closed`: the session has ended. `runtime_stopped`: its runtime ends.
+/// - `invalid_argument`: what was asked for cannot be; no worker got it.
+class mesh {
+ public:
+  /// Returns the ids of its workers, by rank.
+  [[nodiscard]] const std::vector<int>& workers() const noexcept { return workers_; }
+  [[nodiscard]] std::size_t size() const noexcept { return workers_.size(); }
+
+  /// Calls a function on each worker, and ends when all of them have. Gives a `dref` on
+  /// what it gave, or nothing; see `remote_call` for what else can be asked for. The
+  /// arguments are written when this is evaluated.
+  ///
+  /// Errors, here: what `argument<T>::write` throws; std::invalid_argument for a dref
+  /// that refers to nothing or belongs to another session.
+  template <class Result, class... P, class... Given>
+  remote_call<Result> call(const remote_function<Result(P...)>& function,
+                           const Given&... arguments) const {
+    return describe<Result, P...>(function, detail::answer_wish::end, arguments...);
+  }
+  /// Calls a function, and ends when all workers' commands are accepted: at once unless a
+  /// worker has 64 of them, or 1 MiB, before it. If the call fails, that is told at the
+  /// next await on its dref, or `sync`.
+  template <class Result, class... P, class... Given>
+  remote_call<Result> issue(const remote_function<Result(P...)>& function,
+                            const Given&... arguments) const {
+    return describe<Result, P...>(function, detail::answer_wish::none, arguments...);
+  }
+  /// Waits until the workers have ended all that was issued to them before. Errors: the
+  /// call_error of a call that was not told yet, the earliest first.
+  [[nodiscard]] detail::sync_awaitable sync(
+      source_position where = source_position()) const {
+    return detail::sync_awaitable(detail::sync_request(core_, workers_, where));
+  }
+
+ protected:
+  mesh() noexcept = default;
+  mesh(std::shared_ptr<detail::session_core> core, std::vector<int> workers) noexcept
+      : core_(std::move(core)), workers_(std::move(workers)) {}
+
+  [[nodiscard]] const std::shared_ptr<detail::session_core>& core() const noexcept {
+    return core_;
+  }
+
+ private:
+  friend struct detail::access;
+
+  template <class Result, class... P, class... Given>
+  remote_call<Result> describe(const remote_function<Result(P...)>& function,
+                               detail::answer_wish wish, const Given&... given) const {
+    constexpr bool has_as_many = sizeof...(P) == sizeof...(Given);
+    static_assert(has_as_many, "the function takes another number of arguments");
+    if constexpr (has_as_many) {
+      constexpr bool fit = (detail::fits_parameter<P, Given> && ...);
+      static_assert(fit, "an argument does not fit: T& and const T& take a mw::dref<T>, "
+                         "all other parameters a value");
+      detail::remote_request request =
+          detail::request_on(core_, workers_, source_position());
+      request.function = function.name();
+      request.types = function.types().number();
+      request.is_alone = function.is_alone();
+      request.fills = !std::is_void_v<Result>;
+      request.wish = wish;
+      if constexpr (fit) (detail::write_argument<P>(request, given), ...);
+      return remote_call<Result>(std::move(request));
+    }
+  }
+
+  std::shared_ptr<detail::session_core> core_;
+  std::vector<int> workers_;
+};
+
+}  // namespace manyworlds::inline v0

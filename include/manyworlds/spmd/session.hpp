@@ -1,0 +1,100 @@
+// Session: one program that drives n workers.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/spmd/call_error.hpp"
+#include "manyworlds/spmd/mesh.hpp"
+#include "manyworlds/spmd/session_options.hpp"
+
+namespace manyworlds::inline v0 {
+
+class runtime;
+
+/// Where a worker is in its life.
+enum class worker_state : std::uint8_t {
+  starting,
+  ready,
+  lost,  ///< it has ended, or was silent for too long; `respawn` replaces it
+};
+
+/// One worker, as the controller knows it.
+struct session_worker {
+  int id = 0;
+  /// How many there were of this id: 1 for the first.
+  std::uint64_t incarnation = 1;
+  worker_state state = worker_state::starting;
+  /// The number of its process; 0 for a thread.
+  std::int64_t pid = 0;
+  /// Says for people how the last one was lost; empty if none was.
+  std::string loss;
+};
+
+/// One program, the controller, that drives n workers through calls. A session is its
+/// mesh of all of them.
+///
+///     constexpr mw::remote_function<mw::tensor(const layer&, const mw::tensor&)> mlp{"mlp"};
+///
+///     mw::session s = co_await mw::session::start(rt, mw::threads{4, functions});
+///     auto w = co_await s.call(load, path, 0).replayable();
+///     auto x = co_await s.put(prompt);
+///     auto y = co_await s.issue(mlp, w, x);
+///     auto tokens = co_await s.call(pick, y).from(0).within(2s);
+///
+/// Calls go to the workers over a world of two for each, in order; the workers exchange
+/// their data over the worlds of their meshes. A call that fails on one worker is ended
+/// on all: what waits is cancelled, and later calls are held until that is settled. A
+/// worker that dies or falls silent fails the calls that need it, and no others; the
+/// controller goes on, and `respawn` replaces the worker.
+///
+/// Dropping it ends all workers: their calls are cancelled, and a process that does not
+/// end within a second is killed. Thread: its runtime's reactor. Lifetime: the runtime
+/// outlives it.
+class session : public mesh {
+ public:
+  /// Makes a handle without a session, like one that was moved from.
+  session() noexcept = default;
+  session(session&& other) noexcept = default;
+  session& operator=(session&& other) noexcept;
+  session(const session&) = delete;
+  session& operator=(const session&) = delete;
+  ~session();
+
+  /// Starts workers, and ends when all are there. Errors: std::invalid_argument without
+  /// workers; world_error (`not_joined`) naming those that are not there in time, or how
+  /// they ended.
+  [[nodiscard]] static task<session> start(runtime& rt, threads how);
+  [[nodiscard]] static task<session> start(runtime& rt, processes how);
+
+  /// Names some of its workers, by their ids in the order of their ranks. They form a
+  /// world of their own at the first call that is not `alone`. Errors:
+  /// std::invalid_argument for no worker, one that is not there, or one twice.
+  [[nodiscard]] manyworlds::mesh mesh(std::vector<int> workers) const;
+  /// Divides the workers into meshes of as many: 0 to n - 1, n to 2n - 1 ... Errors:
+  /// std::invalid_argument unless `parts` divides their number.
+  [[nodiscard]] std::vector<manyworlds::mesh> split(int parts) const;
+
+  /// Replaces a lost worker, or ends one that is there first. The next incarnation runs
+  /// again what is `replayable`, in order; what else it held is lost, until calls
+  /// `.on(worker).into(ref)` make it again. Ends when it is there and joined its meshes.
+  /// Errors: world_error (`not_joined`); call_error of a replayed call;
+  /// std::invalid_argument for a worker that is not there.
+  [[nodiscard]] task<void> respawn(int worker) const;
+
+  /// Describes the workers, by id.
+  [[nodiscard]] std::vector<session_worker> describe() const;
+
+  /// Ends all workers in order, after what was issued to them. Errors: none.
+  [[nodiscard]] task<void> close();
+
+ private:
+  explicit session(std::shared_ptr<detail::session_core> core);
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,81 @@
+// Session options: what the workers of a session are, and the limits of its calls.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string_view>
+
+#include "manyworlds/inline_text.hpp"
+#include "manyworlds/time.hpp"
+
+namespace manyworlds::inline v0 {
+
+class function_table;
+class process_options;
+
+/// What a session does when it finds a worker stuck: it has not ended, within `grace`, a
+/// call that it was told to end.
+enum class stuck_worker : unsigned char {
+  tell,  ///< the calls of its meshes fail, until it has ended that one
+  kill   ///< it is killed, and lost. A thread cannot be: it is told
+};
+
+/// Limits of a session. It is trivially destructible, so that it can be written in an
+/// awaited expression.
+struct session_options {
+  /// Stands in errors and dumps, and before the names of its worlds.
+  inline_text<30> name = "session";
+  /// All workers must be there after this time.
+  duration start = std::chrono::seconds(60);
+  /// The time that a worker has to end a call that was given up.
+  duration grace = std::chrono::seconds(5);
+  stuck_worker on_stuck = stuck_worker::tell;
+  /// A worker that is silent for this long is suspect ...
+  duration suspect_after = std::chrono::seconds(1);
+  /// ... and lost after this: it is killed where this process has started it.
+  duration lost_after = std::chrono::seconds(5);
+  /// Commands that a worker may have before it has ended them, in number ...
+  std::size_t window = 64;
+  /// ... and in bytes. A larger one is sent alone.
+  std::size_t window_bytes = std::size_t{1} << 20;
+};
+
+/// Workers that are threads of this process, each with a runtime of its own.
+///
+///     mw::session s = co_await mw::session::start(rt, mw::threads{4, functions});
+///
+/// Lifetime: the table outlives the session.
+class threads {
+ public:
+  threads(int workers, const function_table& functions, session_options limits = {}) noexcept
+      : workers_(workers), functions_(&functions), limits_(limits) {}
+
+  [[nodiscard]] int workers() const noexcept { return workers_; }
+  [[nodiscard]] const function_table& functions() const noexcept { return *functions_; }
+  [[nodiscard]] const session_options& limits() const noexcept { return limits_; }
+
+ private:
+  int workers_;
+  const function_table* functions_;
+  session_options limits_;
+};
+
+/// Describes workers that are processes of this machine: each runs `program`, which calls
+/// `worker_main`.
+///
+///     mw::session s = co_await mw::session::start(
+///         rt, mw::processes{.workers = 4, .program = "./worker"});
+///
+/// It is trivially destructible, so that it can be written in an awaited expression.
+struct processes {
+  int workers = 1;
+  /// The path of the program. Give `how` for its arguments, or a longer path.
+  inline_text<255> program = {};
+  /// Says more about how it is started, in place of `program`: arguments, environment,
+  /// output, limits. What it says of restarts does not count. Lifetime: until the session
+  /// has ended.
+  const process_options* how = nullptr;
+  session_options limits = {};
+};
+
+}  // namespace manyworlds::inline v0

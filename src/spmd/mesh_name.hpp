@@ -1,0 +1,22 @@
+// Mesh name: how the worlds of a session are called.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "manyworlds/inline_text.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+/// The world of the controller and one worker.
+[[nodiscard]] inline world_name control_name(std::string_view session, int worker) {
+  return world_name(std::string(session) + "/worker-" + std::to_string(worker));
+}
+
+/// The world of a mesh.
+[[nodiscard]] inline world_name mesh_name(std::string_view session, std::uint32_t mesh) {
+  return world_name(std::string(session) + "/mesh-" + std::to_string(mesh));
+}
+
+}  // namespace manyworlds::inline v0::detail

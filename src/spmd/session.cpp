@@ -1,0 +1,186 @@
+#include "manyworlds/spmd/session.hpp"
+
+#include <stdexcept>
+#include <utility>
+
+#include "manyworlds/detail/assertion.hpp"
+#include "spmd/process_source.hpp"
+#include "spmd/session_core.hpp"
+#include "spmd/thread_source.hpp"
+
+namespace manyworlds::inline v0 {
+
+using namespace detail;
+
+// --- drefs and requests -----------------------------------------------------------------
+
+namespace detail {
+
+void register_dropper::operator()(register_node* node) const noexcept {
+  dropped_registers::drop(std::unique_ptr<register_node>(node));
+}
+
+std::shared_ptr<session_core> session_of(const register_node* node) {
+  if (node == nullptr) throw std::invalid_argument("a dref that refers to nothing");
+  std::shared_ptr<session_core> of = node->of.lock();
+  if (!of) throw std::invalid_argument("a dref whose session has ended");
+  return of;
+}
+
+register_id register_in(const session_core& session, const register_node* node) {
+  if (session_of(node).get() != &session)
+    throw std::invalid_argument("a dref of another session");
+  return node->id;
+}
+
+remote_request request_on(const std::shared_ptr<session_core>& core,
+                          const std::vector<int>& workers, source_position where) {
+  if (!core) throw std::invalid_argument("a handle without a session");
+  remote_request request;
+  request.core = core;
+  request.workers = workers;
+  request.where = where;
+  return request;
+}
+
+remote_request sync_request(std::shared_ptr<session_core> core, std::vector<int> workers,
+                            source_position where) {
+  return request_on(core, workers, where);
+}
+
+sync_awaitable await_register(const register_node* node, source_position where) {
+  const std::shared_ptr<session_core> core = session_of(node);
+  remote_request request = request_on(core, core->holders_of(node->id), where);
+  request.into = node->id;
+  return sync_awaitable(std::move(request));
+}
+
+// --- awaiters ---------------------------------------------------------------------------
+
+remote_awaiter::remote_awaiter(remote_request&& request) noexcept
+    : request_(std::move(request)) {}
+
+remote_awaiter::~remote_awaiter() {
+  MW_ASSERT(!record_ || record_->waiter == nullptr,
+            "an awaiter outlives the operation that it waits for");
+}
+
+bool remote_awaiter::await_start(continuation& k) {
+  record_ = request_.core->issue(request_);
+  record_->waiter = &k;
+  return true;
+}
+
+bool remote_awaiter::await_cancel() noexcept {
+  continuation* const waiter = std::exchange(record_->waiter, nullptr);
+  if (waiter == nullptr) return false;
+  record_->was_cancelled = true;
+  record_->deadline.end();
+  // What others were asked to say of their work may be said to nobody.
+  if (!record_->is_sync()) request_.core->give_up(*record_, cause::cancelled);
+  if (!record_->is_being_sent()) return true;
+  record_->waiter = waiter;
+  return false;
+}
+
+bool remote_awaiter::await_must_resume() const noexcept {
+  return !record_->was_cancelled;
+}
+
+void remote_awaiter::check() const {
+  if (const std::exception_ptr error = request_.core->error_of(*record_))
+    std::rethrow_exception(error);
+}
+
+register_handle remote_awaiter::take_register() noexcept {
+  MW_ASSERT(record_->result, "a call that gives a register has made one");
+  return std::move(record_->result);
+}
+
+value_reader remote_awaiter::answer_of(std::size_t rank) const {
+  call_answer& given = record_->answers[rank];
+  return given.block.values_at(0, given.values, given.beside);
+}
+
+std::size_t remote_awaiter::answers() const noexcept { return record_->answers.size(); }
+
+std::size_t remote_awaiter::rank_of_answer() const noexcept { return record_->from; }
+
+void sync_awaiter::await_resume() const {
+  check();
+  tell_of_earlier();
+}
+
+void remote_awaiter::tell_of_earlier() const {
+  if (const std::exception_ptr error = request_.core->take_untold(request_.into))
+    std::rethrow_exception(error);
+}
+
+}  // namespace detail
+
+// --- sessions ---------------------------------------------------------------------------
+
+session::session(std::shared_ptr<session_core> core)
+    : manyworlds::mesh(core, core->all_workers()) {}
+
+session& session::operator=(session&& other) noexcept {
+  session taken(std::move(other));
+  manyworlds::mesh& mine = *this;
+  manyworlds::mesh& theirs = taken;
+  std::swap(mine, theirs);
+  return *this;
+}
+
+session::~session() {
+  if (core()) core()->abandon();
+}
+
+task<session> session::start(runtime& rt, threads how) {
+  if (how.workers() < 1) throw std::invalid_argument("session: it has no workers");
+  auto source = std::make_unique<thread_source>(rt, how.functions(), how.limits());
+  auto core = std::make_shared<session_core>(rt, std::move(source), how.workers(),
+                                             how.limits());
+  co_await core->begin();
+  co_return session(std::move(core));
+}
+
+task<session> session::start(runtime& rt, processes how) {
+  if (how.workers < 1) throw std::invalid_argument("session: it has no workers");
+  if (how.how == nullptr && how.program.empty())
+    throw std::invalid_argument("session: its workers have no program");
+  auto source = std::make_unique<process_source>(
+      rt, how.how != nullptr ? *how.how : process_options(how.program.str()), how.limits);
+  auto core =
+      std::make_shared<session_core>(rt, std::move(source), how.workers, how.limits);
+  co_await core->begin();
+  co_return session(std::move(core));
+}
+
+manyworlds::mesh session::mesh(std::vector<int> workers) const {
+  core()->check_workers(workers);
+  return access::make<manyworlds::mesh>(core(), std::move(workers));
+}
+
+std::vector<manyworlds::mesh> session::split(int parts) const {
+  const int all = static_cast<int>(workers().size());
+  if (parts < 1 || all % parts != 0) {
+    throw std::invalid_argument("session: " + std::to_string(all) +
+                                " workers cannot be split into " + std::to_string(parts) +
+                                " parts");
+  }
+  std::vector<manyworlds::mesh> meshes;
+  for (int first = 0; first < all; first += all / parts) {
+    std::vector<int> part;
+    for (int id = first; id < first + all / parts; ++id) part.push_back(id);
+    meshes.push_back(mesh(std::move(part)));
+  }
+  return meshes;
+}
+
+task<void> session::respawn(int worker) const { return core()->respawn(worker); }
+
+std::vector<session_worker> session::describe() const { return core()->describe(); }
+
+task<void> session::close() { return core()->close(); }
+
+}  // namespace manyworlds::inline v0

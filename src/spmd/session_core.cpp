@@ -1,0 +1,662 @@
+#include "spmd/session_core.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <stdexcept>
+#include <utility>
+
+#include "exception_text.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/within.hpp"
+#include "manyworlds/detail/assertion.hpp"
+#include "world/runtime_core.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+using namespace std::chrono_literals;
+
+using command_wire::command_flag;
+using command_wire::command_head;
+using command_wire::command_kind;
+
+// A process that has died is reaped within microseconds of its worlds' breaking: the error
+// of its calls waits this long for what ended it.
+constexpr duration patience_for_reason = 20ms;
+// The time that a worker has to end when its session does.
+constexpr duration patience_at_end = 1s;
+
+// --- its life ---------------------------------------------------------------------------
+
+session_core::session_core(runtime& rt, std::unique_ptr<worker_source> source,
+                           int workers, const session_options& limits)
+    : runtime_(rt),
+      source_(std::move(source)),
+      limits_(limits),
+      name_(fmt::format("{}.{:08x}", limits.name.view(),
+                        static_cast<std::uint32_t>(access::core(rt).random_word()))),
+      dropped_(std::make_shared<dropped_registers>()) {
+  for (int id = 0; id < workers; ++id)
+    links_.push_back(std::make_unique<worker_link>(*this, id));
+  source_->name_session(name_);
+}
+
+session_core::~session_core() = default;
+
+executor& session_core::home() noexcept { return runtime_.home(); }
+
+worker_link& session_core::link_of(int worker) const noexcept {
+  return *links_[static_cast<std::size_t>(worker)];
+}
+
+std::vector<int> session_core::all_workers() const {
+  std::vector<int> all(links_.size());
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
+  return all;
+}
+
+std::vector<session_worker> session_core::describe() const {
+  std::vector<session_worker> all;
+  for (const auto& link : links_) {
+    all.push_back({link->id(), link->incarnation(), link->state(),
+                   link->state() == worker_state::lost ? 0 : source_->pid(link->id()),
+                   link->loss()});
+  }
+  return all;
+}
+
+void session_core::check_workers(std::span<const int> workers) const {
+  if (workers.empty()) throw std::invalid_argument("session: a mesh of no workers");
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    const int id = workers[i];
+    if (id < 0 || static_cast<std::size_t>(id) >= links_.size()) {
+      throw std::invalid_argument(fmt::format("session: there is no worker {}: it has {}",
+                                              id, links_.size()));
+    }
+    if (std::ranges::count(workers, id) > 1)
+      throw std::invalid_argument(fmt::format("session: worker {} stands twice", id));
+  }
+}
+
+task<void> session_core::begin() {
+  (void)runtime_.start(hold(shared_from_this()));
+  std::string absent;
+  for (const auto& link : links_) {
+    co_await link->decided();
+    if (link->state() == worker_state::ready) continue;
+    absent += fmt::format("{}worker {}: {}", absent.empty() ? "" : "; ", link->id(),
+                          link->loss());
+  }
+  if (absent.empty()) co_return;
+  failure why(cause::not_joined, absent);
+  why.world = world_name(name_);
+  why.operation = operation_kind::form;
+  abandon();
+  throw world_error(std::move(why));
+}
+
+task<void> session_core::hold(std::shared_ptr<session_core> self) {
+  co_await self->run();
+  self->over_.set();
+}
+
+task<void> session_core::run() {
+  const auto body = [this](scope& s) -> task<void> {
+    for (const auto& link : links_) s.spawn(live(*link));
+    co_await closing_;
+    if (is_closing_) co_await end_workers();
+    s.cancel();
+  };
+  std::exception_ptr broken;
+  try {
+    co_await scope::run(body);
+  } catch (...) {
+    broken = std::current_exception();
+  }
+  is_over_ = true;
+  fail_all(cause::closed, broken ? exception_text(broken) : "the session has ended");
+  for (const auto& link : links_) {
+    if (link->state() == worker_state::ready) link->lose({}, "the session has ended");
+    (void)co_await source_->end(link->id(), patience_at_end);
+  }
+}
+
+/// Lives through the incarnations of one worker.
+task<void> session_core::live(worker_link& link) {
+  for (std::uint64_t incarnation = 1;; ++incarnation) {
+    failure why;
+    try {
+      co_await link.serve(incarnation);
+    } catch (const world_error& e) {
+      why = e.failure();
+    } catch (...) {
+      why = failure(cause::out_of_resources, handled_exception_text());
+    }
+    std::string how = why.text();
+    try {
+      std::string reason = co_await within(source_->ended(link.id()), patience_for_reason);
+      if (!reason.empty()) how = std::move(reason);
+    } catch (const timed_out&) {
+      // It lives, silent or cut off: it is killed below.
+    }
+    lose(link, why, how);
+    (void)co_await source_->end(link.id(), 0s);
+    if (is_closing_) co_return;
+    co_await link.wanted();
+    link.wanted().reset();
+  }
+}
+
+/// Lets the workers end what was issued to them.
+task<void> session_core::end_workers() {
+  for (const auto& link : links_) {
+    if (link->state() == worker_state::ready) link->close();
+  }
+  for (const auto& link : links_) {
+    while (link->state() == worker_state::ready) {
+      link->decided().reset();
+      co_await link->decided();
+    }
+  }
+}
+
+task<void> session_core::close() {
+  is_closing_ = true;
+  closing_.set();
+  co_await over_;
+}
+
+void session_core::abandon() noexcept { closing_.set(); }
+
+task<void> session_core::respawn(int worker) {
+  check_workers(std::span(&worker, 1));
+  worker_link& link = link_of(worker);
+  if (link.state() == worker_state::ready) {
+    link.decided().reset();
+    (void)co_await source_->end(worker, 0s);
+    co_await link.decided();
+  }
+  while (link.state() == worker_state::starting) co_await link.decided();
+  link.decided().reset();
+  link.wanted().set();
+  co_await link.decided();
+  if (link.state() != worker_state::ready) {
+    failure why(cause::not_joined, link.loss());
+    why.world = world_name(name_);
+    why.rank = worker;
+    why.operation = operation_kind::form;
+    throw world_error(std::move(why));
+  }
+  for (const auto& [workers, mesh] : meshes_) {
+    if (std::ranges::count(workers, worker) == 0) continue;
+    describe_mesh(mesh, workers, link);
+    command_head head{};
+    head.kind = command_kind::resume;
+    head.mesh = mesh;
+    head.set(command_flag::forms_again);
+    for (const int other : workers) {
+      if (other != worker && link_of(other).state() == worker_state::ready)
+        link_of(other).tell(head);
+    }
+  }
+  co_await replay_on(worker);
+}
+
+/// Makes again what is replayable, in the order in which it was made first.
+task<void> session_core::replay_on(int worker) {
+  std::vector<register_id> again;
+  for (const register_facts& each : facts_) {
+    const bool is_lost = registers_.is_live(each.which) && each.replay &&
+                         std::ranges::find(each.on, worker,
+                                           &std::pair<int, std::uint64_t>::first) !=
+                             each.on.end();
+    if (is_lost) again.push_back(each.which);
+  }
+  std::ranges::sort(again, {}, [this](register_id which) {
+    return facts_[which.index].made_by;
+  });
+  for (const register_id which : again) {
+    // It may have been dropped meanwhile.
+    if (!registers_.is_live(which)) continue;
+    const std::shared_ptr<const kept_call> kept = facts_[which.index].replay;
+    remote_request request;
+    request.core = shared_from_this();
+    request.function = kept->function;
+    request.types = kept->types;
+    request.workers = {worker};
+    request.values = access::make<value_writer>(kept->written, kept->beside);
+    request.takes = kept->takes;
+    request.into = which;
+    request.is_alone = true;
+    request.fills = true;
+    co_await remote_call<void, gives_nothing>(std::move(request));
+  }
+}
+
+void session_core::lose(worker_link& link, const failure& why, const std::string& how) {
+  const std::uint64_t incarnation = link.incarnation();
+  link.lose(why, how);
+  std::vector<std::shared_ptr<call_record>> hurt;
+  for (const auto& [id, call] : open_) {
+    call_part* const part = call->part_of(link.id());
+    if (part == nullptr || part->incarnation != incarnation || part->is_over()) continue;
+    part->state = part_state::lost;
+    hurt.push_back(call);
+  }
+  for (const auto& call : hurt) {
+    call->told.push_back({link.id(), incarnation, why.cause, how});
+    failure f(why.cause, fmt::format("worker {}: {}", link.id(), how));
+    f.rank = link.id();
+    f.peer = why.peer;
+    f.noticed_after = why.noticed_after;
+    fail(call, std::move(f));
+    if (call->is_over()) settle(call);
+  }
+}
+
+void session_core::fail_all(cause why, const std::string& text) {
+  const auto all = std::exchange(open_, {});
+  for (const auto& [id, call] : all) {
+    for (call_part& part : call->parts) {
+      if (!part.is_over()) part.state = part_state::lost;
+    }
+    call->is_settled = true;
+    if (!call->why) {
+      call->why.emplace(why, text);
+      examine(*call);
+    }
+  }
+}
+
+// --- registers --------------------------------------------------------------------------
+
+void session_core::name_result(const remote_request& request, call_record& call) {
+  register_id which = request.into;
+  if (which == register_id()) {
+    which = registers_.allocate();
+    call.result = register_handle(new register_node(which, dropped_, weak_from_this()));
+    if (which.index >= facts_.size()) facts_.resize(which.index + std::size_t{1});
+    facts_[which.index] = register_facts{which, {}, call.id, call.function, false, {}};
+  }
+  call.head.result = which;
+  call.head.set(command_flag::fills);
+  register_facts& facts = facts_[which.index];
+  facts.has_failed = false;
+  for (const call_part& part : call.parts) {
+    const auto at = std::ranges::find(facts.on, part.worker,
+                                      &std::pair<int, std::uint64_t>::first);
+    if (at == facts.on.end()) {
+      facts.on.emplace_back(part.worker, part.incarnation);
+    } else {
+      at->second = part.incarnation;
+    }
+  }
+  if (!request.is_replayable) return;
+  auto kept = std::make_shared<kept_call>(kept_call{
+      call.function, request.types, {}, {}, request.takes});
+  kept->written.assign(call.values.written().begin(), call.values.written().end());
+  for (const const_buffer_view& each : call.values.beside()) {
+    const auto* const first = static_cast<const std::byte*>(each.data());
+    kept->beside.emplace_back(first, first + each.size_bytes());
+  }
+  facts.replay = std::move(kept);
+}
+
+std::vector<int> session_core::holders_of(register_id which) const {
+  if (!registers_.is_live(which)) throw std::invalid_argument("a dref that was dropped");
+  std::vector<int> all;
+  for (const auto& [worker, incarnation] : facts_[which.index].on) all.push_back(worker);
+  return all;
+}
+
+void session_core::release_dropped() {
+  if (dropped_->empty()) return;
+  std::vector<register_id> gone;
+  dropped_->release_all([&](register_id which) { gone.push_back(which); });
+  for (const auto& link : links_) {
+    if (link->state() != worker_state::ready) continue;
+    std::vector<register_id> here;
+    const auto tell = [&] {
+      command_head head{};
+      head.kind = command_kind::release;
+      head.releases = static_cast<std::uint32_t>(here.size());
+      std::vector<std::byte> block(here.size() * sizeof(register_id));
+      std::memcpy(block.data(), here.data(), block.size());
+      link->push(head, std::move(block));
+      here.clear();
+    };
+    for (const register_id which : gone) {
+      const auto& on = facts_[which.index].on;
+      if (std::ranges::find(on, link->id(), &std::pair<int, std::uint64_t>::first) ==
+          on.end())
+        continue;
+      here.push_back(which);
+      if (here.size() == command_wire::most_releases) tell();
+    }
+    if (!here.empty()) tell();
+  }
+  for (const register_id which : gone) {
+    facts_[which.index] = {};
+    registers_.release(which);
+  }
+}
+
+// --- meshes -----------------------------------------------------------------------------
+
+std::uint32_t session_core::mesh_of(const std::vector<int>& workers) {
+  const auto [at, is_new] =
+      meshes_.emplace(workers, static_cast<std::uint32_t>(meshes_.size() + 1));
+  if (is_new) {
+    for (const int each : workers) describe_mesh(at->second, workers, link_of(each));
+  }
+  return at->second;
+}
+
+void session_core::describe_mesh(std::uint32_t mesh, const std::vector<int>& workers,
+                                 worker_link& to_worker) {
+  command_head head{};
+  head.kind = command_kind::mesh;
+  head.mesh = mesh;
+  value_writer values;
+  argument<std::vector<int>>::write(values, workers);
+  head.values_bytes = static_cast<std::uint32_t>(values.written().size());
+  to_worker.push(head, {values.written().begin(), values.written().end()});
+}
+
+// --- issuing ----------------------------------------------------------------------------
+
+std::shared_ptr<call_record> session_core::issue(remote_request& request) {
+  if (!home().is_current()) {
+    throw world_error(failure(cause::invalid_argument,
+                              "a session is used on the reactor of its runtime"));
+  }
+  auto call = std::make_shared<call_record>(*this, last_call_ + 1);
+  call->function = std::string(request.function);
+  call->where = request.where;
+  call->values = std::move(request.values);
+  call->wish = request.wish;
+  check(request, *call);
+  check_registers(request, *call);
+  release_dropped();
+
+  ++last_call_;
+  command_head& head = call->head;
+  head.call = call->id;
+  head.kind = call->is_sync() ? command_kind::sync : command_kind::call;
+  head.types = request.types;
+  for (const int id : request.workers) {
+    call->parts.push_back({.worker = id, .incarnation = link_of(id).incarnation()});
+  }
+  call->taken = std::move(request.takes);
+  if (request.is_alone) head.set(command_flag::is_alone);
+  if (request.fills && request.wish < answer_wish::one_value) {
+    request.takes = call->taken;
+    name_result(request, *call);
+  }
+  if (!request.is_alone && !call->is_sync()) head.mesh = mesh_of(request.workers);
+  const std::span<const std::byte> written = call->values.written();
+  head.name_bytes = static_cast<std::uint16_t>(call->function.size());
+  head.values_bytes = static_cast<std::uint32_t>(written.size());
+  const auto name = std::as_bytes(std::span(call->function));
+  call->front.reserve(name.size() + written.size());
+  call->front.insert(call->front.end(), name.begin(), name.end());
+  call->front.insert(call->front.end(), written.begin(), written.end());
+  if (request.wish == answer_wish::one_value) {
+    call->from = static_cast<std::size_t>(
+        std::ranges::find(request.workers, request.from) - request.workers.begin());
+  }
+  if (request.wish >= answer_wish::one_value) call->answers.resize(call->parts.size());
+  open_.emplace(call->id, call);
+  for (std::size_t rank = 0; rank < call->parts.size(); ++rank) {
+    head.flags &= static_cast<std::uint8_t>(~3U);
+    const bool asks = request.wish == answer_wish::all_values ||
+                      (request.wish == answer_wish::one_value && rank == call->from);
+    if (asks) head.set(command_flag::wants_value);
+    if (request.wish == answer_wish::end) head.set(command_flag::wants_end);
+    link_of(call->parts[rank].worker).push(call);
+  }
+  if (request.limit != duration::max() || request.token.stop_possible()) {
+    call->deadline.begin(home(), later(home().now(), request.limit), request.token);
+  }
+  return call;
+}
+
+/// Refuses what no worker need be asked about.
+void session_core::check(const remote_request& request, const call_record& call) const {
+  if (is_over_ || is_closing_ || closing_.is_set())
+    refuse(call, failure(cause::closed, "the session has ended"));
+  try {
+    check_workers(request.workers);
+  } catch (const std::invalid_argument& e) {
+    refuse(call, failure(cause::invalid_argument, e.what()));
+  }
+  if (request.is_replayable && !request.is_alone) {
+    refuse(call, failure(cause::invalid_argument,
+                         "a function that takes part in collectives cannot run again on "
+                         "one worker: declare it mw::alone, or do not make it replayable"));
+  }
+  if (call.values.written().size() > command_wire::most_value_bytes) {
+    refuse(call, failure(cause::invalid_argument,
+                         "the values of a call have 16 MiB at most: larger ones are "
+                         "tensors"));
+  }
+  if (request.wish == answer_wish::one_value &&
+      std::ranges::count(request.workers, request.from) == 0) {
+    refuse(call, failure(cause::invalid_argument,
+                         fmt::format("worker {} is not in the mesh", request.from)));
+  }
+  for (const int id : request.workers) {
+    const worker_link& link = link_of(id);
+    if (link.state() == worker_state::ready) continue;
+    failure f(link.state() == worker_state::lost && link.why_lost()
+                  ? link.why_lost().cause
+                  : cause::not_joined,
+              fmt::format("worker {} is lost: {}", id, link.loss()));
+    f.rank = id;
+    refuse(call, std::move(f));
+  }
+}
+
+/// Refuses registers that do not hold what the call takes, and names why.
+void session_core::check_registers(const remote_request& request,
+                                   const call_record& call) const {
+  std::vector<register_id> used = request.takes;
+  if (request.into != register_id() && !call.is_sync()) used.push_back(request.into);
+  for (const register_id which : used) {
+    if (!registers_.is_live(which))
+      refuse(call, failure(cause::register_lost, "a dref was dropped before the call"));
+    const register_facts& facts = facts_[which.index];
+    const bool is_filled = which == request.into;
+    if (facts.has_failed && !is_filled) {
+      refuse(call, failure(cause::register_lost,
+                           fmt::format("call {} of {}, which should have made an "
+                                       "argument, failed",
+                                       facts.made_by, facts.function)));
+    }
+    for (const int id : request.workers) {
+      const auto at =
+          std::ranges::find(facts.on, id, &std::pair<int, std::uint64_t>::first);
+      if (at == facts.on.end()) {
+        refuse(call, failure(cause::invalid_argument,
+                             fmt::format("worker {} has no register of call {} of {}: "
+                                         "that went to another mesh",
+                                         id, facts.made_by, facts.function)));
+      }
+      if (is_filled || at->second == link_of(id).incarnation()) continue;
+      failure f(cause::register_lost,
+                fmt::format("what call {} of {} made was lost with incarnation {} of "
+                            "worker {}",
+                            facts.made_by, facts.function, at->second, id));
+      f.rank = id;
+      refuse(call, std::move(f));
+    }
+  }
+}
+
+void session_core::refuse(const call_record& call, failure why) const {
+  why.world = world_name(name_);
+  why.operation = operation_kind::call;
+  why.call = fmt::format("{} of {}", call.id, call.is_sync() ? "sync" : call.function);
+  throw call_error(std::move(why), call.id, call.function, call.where, {});
+}
+
+// --- ending -----------------------------------------------------------------------------
+
+std::shared_ptr<call_record> session_core::find(std::uint64_t call) const noexcept {
+  const auto at = open_.find(call);
+  return at == open_.end() ? nullptr : at->second;
+}
+
+bool call_record::is_answered() const noexcept {
+  if (has_failed()) return true;
+  switch (wish) {
+    case answer_wish::none:
+      return !is_being_sent();
+    case answer_wish::one_value:
+      return parts[from].state == part_state::ended;
+    case answer_wish::end:
+    case answer_wish::all_values:
+      return is_over();
+  }
+  return false;
+}
+
+void call_record::given_up(cause why_given_up) noexcept {
+  core.give_up(*this, why_given_up);
+}
+
+void session_core::examine(call_record& call) noexcept {
+  // Law 4: the caller's memory is read no more.
+  if (call.waiter == nullptr || !call.is_answered() || call.is_being_sent()) return;
+  call.deadline.end();
+  call.is_told = true;
+  std::exchange(call.waiter, nullptr)->resume();
+}
+
+void session_core::part_ended(const std::shared_ptr<call_record>& call) {
+  examine(*call);
+  if (call->is_over()) settle(call);
+}
+
+void session_core::part_failed(const std::shared_ptr<call_record>& call,
+                               worker_text text) {
+  failure f(text.cause == cause::none ? cause::handler_failed : text.cause,
+            fmt::format("worker {}, incarnation {}: {}", text.worker, text.incarnation,
+                        text.text));
+  f.rank = text.worker;
+  text.cause = f.cause;
+  call->told.push_back(std::move(text));
+  fail(call, std::move(f));
+  if (call->is_over()) settle(call);
+}
+
+void session_core::give_up(call_record& call, cause why) noexcept {
+  const std::shared_ptr<call_record> open = find(call.id);
+  if (open == nullptr) return;
+  std::string waits;
+  for (const call_part& part : call.parts) {
+    if (!part.is_over())
+      waits += fmt::format("{} {}", waits.empty() ? "not ended by worker" : ",", part.worker);
+  }
+  fail(open, failure(why, waits));
+  if (open->is_over()) settle(open);
+}
+
+/// Ends a call on all of its workers, and those that wait for what it should have made.
+void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
+  if (call->has_failed()) return;
+  why.world = world_name(name_);
+  why.operation = operation_kind::call;
+  why.call = fmt::format("{} of {}", call->id, call->is_sync() ? "sync" : call->function);
+  call->why = std::move(why);
+  call->failed_at = home().now();
+  end_parts(*call);
+  if (call->is_told && !call->was_cancelled) untold_.emplace(call->id, call);
+  examine(*call);
+  const register_id result = call->head.result;
+  if (!call->head.has(command_flag::fills) || !registers_.is_live(result)) return;
+  facts_[result.index].has_failed = true;
+  std::vector<std::shared_ptr<call_record>> behind;
+  for (auto at = open_.upper_bound(call->id); at != open_.end(); ++at) {
+    if (at->second->takes(result)) behind.push_back(at->second);
+  }
+  for (const auto& next : behind) {
+    fail(next, failure(cause::register_lost,
+                       fmt::format("call {} of {}, which should have made an argument, "
+                                   "failed",
+                                   call->id, call->function)));
+    if (next->is_over()) settle(next);
+  }
+}
+
+void session_core::end_parts(call_record& call) {
+  command_head head{};
+  head.kind = command_kind::end;
+  head.call = call.id;
+  for (call_part& part : call.parts) {
+    worker_link& link = link_of(part.worker);
+    if (part.state == part_state::queued && link.take_back(call)) {
+      part.state = part_state::unsent;
+    } else if (part.state == part_state::sending || part.state == part_state::begun) {
+      link.tell(head);
+    }
+  }
+}
+
+/// All have ended it: lets those go on that are held behind it.
+void session_core::settle(const std::shared_ptr<call_record>& call) {
+  if (std::exchange(call->is_settled, true)) return;
+  open_.erase(call->id);
+  if (!call->has_failed()) return;
+  command_head head{};
+  head.kind = command_kind::resume;
+  head.call = call->id;
+  const bool forms_again = must_form_again(*call);
+  if (forms_again) {
+    head.mesh = call->head.mesh;
+    head.set(command_flag::forms_again);
+  }
+  for (const call_part& part : call->parts) {
+    if (part.state == part_state::lost) continue;
+    if (part.is_held() || forms_again) link_of(part.worker).tell(head);
+  }
+}
+
+bool session_core::must_form_again(const call_record& call) noexcept {
+  if (call.head.mesh == 0) return false;
+  bool is_over = false;
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+  for (const call_part& part : call.parts) {
+    // Without it there is no next epoch: its replacement forms one.
+    if (part.state == part_state::lost) return false;
+    is_over = is_over || part.world_is_over ||
+              part.collectives != call.parts.front().collectives;
+    sent += part.sent;
+    received += part.received;
+  }
+  return is_over || sent != received;
+}
+
+std::exception_ptr session_core::error_of(const call_record& call) const {
+  if (!call.why) return nullptr;
+  return std::make_exception_ptr(
+      call_error(*call.why, call.id, call.function, call.where, call.told));
+}
+
+std::exception_ptr session_core::take_untold(register_id which) noexcept {
+  auto at = untold_.begin();
+  if (which != register_id()) {
+    while (at != untold_.end() && !(at->second->head.result == which)) ++at;
+  }
+  if (at == untold_.end()) return nullptr;
+  const std::shared_ptr<call_record> call = at->second;
+  untold_.erase(at);
+  return error_of(*call);
+}
+
+}  // namespace manyworlds::inline v0::detail

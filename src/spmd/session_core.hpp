@@ -1,0 +1,152 @@
+// Session core: the controller of a session.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/detail/member_work.hpp"
+#include "manyworlds/spmd/session.hpp"
+#include "manyworlds/world/runtime.hpp"
+#include "spmd/call_record.hpp"
+#include "spmd/dropped_registers.hpp"
+#include "spmd/register_table.hpp"
+#include "spmd/worker_link.hpp"
+#include "spmd/worker_source.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+/// A call that can be made again.
+struct kept_call {
+  std::string function;
+  std::uint64_t types = 0;
+  std::vector<std::byte> written;
+  /// What stood beside the values, which is kept.
+  std::vector<std::vector<std::byte>> beside;
+  std::vector<register_id> takes;
+};
+
+/// Issues calls, settles those that fail, gives out registers and meshes, and replaces
+/// workers.
+///
+/// A call that fails is *settled* when no worker goes on with it. Those that hold behind
+/// it then go on. The world of its mesh stays if all have begun equally many collectives
+/// in the call and have received all that was sent; else its members form the next epoch.
+///
+/// A task of the runtime holds it until it has closed. Thread: the reactor.
+class session_core final : public std::enable_shared_from_this<session_core> {
+ public:
+  session_core(runtime& rt, std::unique_ptr<worker_source> source, int workers,
+               const session_options& limits);
+  session_core(const session_core&) = delete;
+  session_core& operator=(const session_core&) = delete;
+  ~session_core();
+
+  // --- its life
+  /// Starts all workers. Errors: world_error (`not_joined`).
+  [[nodiscard]] task<void> begin();
+  [[nodiscard]] task<void> close();
+  /// Ends without waiting: the handle is dropped.
+  void abandon() noexcept;
+  [[nodiscard]] task<void> respawn(int worker);
+
+  [[nodiscard]] executor& home() noexcept;
+  [[nodiscard]] runtime& of() noexcept { return runtime_; }
+  [[nodiscard]] const session_options& limits() const noexcept { return limits_; }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] worker_source& source() noexcept { return *source_; }
+  [[nodiscard]] std::vector<session_worker> describe() const;
+  /// Throws std::invalid_argument unless they are workers of it, each once.
+  void check_workers(std::span<const int> workers) const;
+  [[nodiscard]] std::vector<int> all_workers() const;
+
+  // --- calls, by their awaiters
+  /// Issues a call. Errors: call_error, and nothing was issued.
+  [[nodiscard]] std::shared_ptr<call_record> issue(remote_request& request);
+  /// Ends a call for its awaiter's sake.
+  void give_up(call_record& call, cause why) noexcept;
+  /// Resumes whoever awaits it, if it is answered.
+  void examine(call_record& call) noexcept;
+  [[nodiscard]] std::exception_ptr error_of(const call_record& call) const;
+  /// Takes an error that was not told: of the call that should have filled a register, or
+  /// the earliest. Null if there is none.
+  [[nodiscard]] std::exception_ptr take_untold(register_id which) noexcept;
+
+  // --- registers
+  [[nodiscard]] const std::shared_ptr<dropped_registers>& dropped() const noexcept {
+    return dropped_;
+  }
+  /// Returns the workers that have a register. Errors: std::invalid_argument if it was
+  /// dropped.
+  [[nodiscard]] std::vector<int> holders_of(register_id which) const;
+
+  // --- what its links tell
+  /// Returns the open call of that number, or null.
+  [[nodiscard]] std::shared_ptr<call_record> find(std::uint64_t call) const noexcept;
+  void part_sent(call_record& call) noexcept { examine(call); }
+  void part_ended(const std::shared_ptr<call_record>& call);
+  void part_failed(const std::shared_ptr<call_record>& call, worker_text text);
+
+ private:
+  /// What is known of a register that has a name.
+  struct register_facts {
+    register_id which;
+    /// The workers that hold it, and the incarnations of these.
+    std::vector<std::pair<int, std::uint64_t>> on;
+    std::uint64_t made_by = 0;
+    std::string function;
+    bool has_failed = false;
+    /// The call that makes it again; null if it is not replayable.
+    std::shared_ptr<const kept_call> replay;
+  };
+
+  [[nodiscard]] static task<void> hold(std::shared_ptr<session_core> self);
+  [[nodiscard]] task<void> run();
+  [[nodiscard]] task<void> live(worker_link& link);
+  [[nodiscard]] task<void> end_workers();
+  [[nodiscard]] worker_link& link_of(int worker) const noexcept;
+
+  void check(const remote_request& request, const call_record& call) const;
+  void check_registers(const remote_request& request, const call_record& call) const;
+  [[noreturn]] void refuse(const call_record& call, failure why) const;
+  void name_result(const remote_request& request, call_record& call);
+  [[nodiscard]] std::uint32_t mesh_of(const std::vector<int>& workers);
+  void describe_mesh(std::uint32_t mesh, const std::vector<int>& workers,
+                     worker_link& to_worker);
+  void release_dropped();
+
+  void fail(const std::shared_ptr<call_record>& call, failure why);
+  void end_parts(call_record& call);
+  void settle(const std::shared_ptr<call_record>& call);
+  [[nodiscard]] static bool must_form_again(const call_record& call) noexcept;
+  void lose(worker_link& link, const failure& why, const std::string& how);
+  void fail_all(cause why, const std::string& text);
+  [[nodiscard]] task<void> replay_on(int worker);
+
+  runtime& runtime_;
+  std::unique_ptr<worker_source> source_;
+  const session_options limits_;
+  std::string name_;
+  std::vector<std::unique_ptr<worker_link>> links_;
+  std::map<std::uint64_t, std::shared_ptr<call_record>> open_;
+  /// Calls that failed after their awaiters went on, until somebody is told.
+  std::map<std::uint64_t, std::shared_ptr<call_record>> untold_;
+  register_table registers_;
+  std::vector<register_facts> facts_;
+  std::shared_ptr<dropped_registers> dropped_;
+  std::map<std::vector<int>, std::uint32_t> meshes_;
+  std::uint64_t last_call_ = 0;
+  bool is_closing_ = false;
+  bool is_over_ = false;
+  event closing_;
+  event over_;
+};
+
+}  // namespace manyworlds::inline v0::detail

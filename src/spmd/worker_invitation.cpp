@@ -1,0 +1,41 @@
+#include "spmd/worker_invitation.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <sstream>
+#include <stdexcept>
+
+namespace manyworlds::inline v0::detail {
+
+// The name comes last: it is the user's, and may have spaces.
+std::string worker_invitation::text() const {
+  const session_options& limits = seat.limits;
+  return fmt::format("1 {} {} {} {} {} {} {} {}", store, seat.id, seat.incarnation,
+                     limits.start.count(), limits.suspect_after.count(),
+                     limits.lost_after.count(), limits.window, seat.session);
+}
+
+worker_invitation worker_invitation::of(const std::string& text) {
+  std::istringstream in(text);
+  worker_invitation found;
+  int version = 0;
+  std::int64_t start = 0;
+  std::int64_t suspect_after = 0;
+  std::int64_t lost_after = 0;
+  session_options& limits = found.seat.limits;
+  in >> version >> found.store >> found.seat.id >> found.seat.incarnation >> start >>
+      suspect_after >> lost_after >> limits.window >> std::ws;
+  std::getline(in, found.seat.session);
+  if (!in || version != 1) {
+    throw std::invalid_argument(
+        std::string(variable) +
+        ": not what a controller of this version gives its workers: \"" + text + "\"");
+  }
+  limits.start = duration(start);
+  limits.suspect_after = duration(suspect_after);
+  limits.lost_after = duration(lost_after);
+  return found;
+}
+
+}  // namespace manyworlds::inline v0::detail

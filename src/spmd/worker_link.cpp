@@ -1,0 +1,226 @@
+#include "spmd/worker_link.hpp"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "exception_text.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "spmd/mesh_name.hpp"
+#include "spmd/session_core.hpp"
+#include "world/world_core.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+using command_wire::command_flag;
+using command_wire::command_head;
+using command_wire::command_kind;
+using command_wire::reply_head;
+using command_wire::reply_kind;
+
+// --- what goes out ----------------------------------------------------------------------
+
+void worker_link::push(std::shared_ptr<call_record> call) {
+  outbox_.push_back({call->head, std::move(call), {}});
+  wake_.set();
+}
+
+void worker_link::push(command_head head, std::vector<std::byte> block) {
+  outbox_.push_back({head, nullptr, std::move(block)});
+  wake_.set();
+}
+
+bool worker_link::take_back(const call_record& call) {
+  const auto at = std::ranges::find_if(
+      outbox_, [&](const outgoing& each) { return each.call.get() == &call; });
+  if (at == outbox_.end()) return false;
+  outbox_.erase(at);
+  return true;
+}
+
+void worker_link::tell(command_head head) {
+  urgent_.push_back(head);
+  wake_.set();
+}
+
+void worker_link::close() {
+  is_closing_ = true;
+  command_head head{};
+  head.kind = command_kind::close;
+  push(head, {});
+}
+
+bool worker_link::may_send() const noexcept {
+  if (!urgent_.empty()) return true;
+  // What is larger than the window goes alone.
+  return !outbox_.empty() && flights_.size() < core_.limits().window &&
+         (flights_.empty() || bytes_in_flight_ < core_.limits().window_bytes);
+}
+
+task<void> worker_link::write() {
+  for (;;) {
+    while (!may_send()) {
+      wake_.reset();
+      co_await wake_;
+    }
+    if (!urgent_.empty()) {
+      const command_head head = urgent_.front();
+      urgent_.pop_front();
+      co_await control_.send_message(head, to{1}, lane(0));
+      continue;
+    }
+    outgoing next = std::move(outbox_.front());
+    outbox_.pop_front();
+    co_await send(next);
+  }
+}
+
+task<void> worker_link::send(outgoing& next) {
+  if (!next.call) {
+    flights_.push_back({nullptr, next.block.size()});
+    bytes_in_flight_ += next.block.size();
+    if (next.block.empty()) {
+      co_await control_.send_message(next.head, to{1}, lane(0));
+    } else {
+      co_await control_.send_message(next.head, std::as_bytes(std::span(next.block)),
+                                     to{1}, lane(0));
+    }
+    co_return;
+  }
+  call_record& call = *next.call;
+  call_part* const part = call.part_of(id_);
+  MW_ASSERT(part != nullptr && part->state == part_state::queued,
+            "a command that waits belongs to a part that waits");
+  part->state = part_state::sending;
+  const sent_block block(call.front, call.values.beside(), {});
+  next.head.beside_bytes = block.beside_bytes();
+  flights_.push_back({next.call, block.size()});
+  bytes_in_flight_ += block.size();
+  if (block.size() == 0) {
+    co_await control_.send_message(next.head, to{1}, lane(0));
+  } else {
+    co_await control_.send_message(next.head, block.views(), to{1}, lane(0));
+  }
+  if (part->state != part_state::sending) co_return;
+  part->state = part_state::begun;
+  core_.part_sent(call);
+}
+
+// --- what comes back --------------------------------------------------------------------
+
+task<void> worker_link::read() {
+  for (;;) {
+    auto told = co_await control_.recv_message<reply_head>(from{1}, lane(0));
+    received_block block(told.info.bytes);
+    if (told.info.has_payload) co_await control_.recv(block.view(), from{1}, lane(0));
+    take_reply(told.head, std::move(block));
+  }
+}
+
+void worker_link::take_reply(const reply_head& head, received_block block) {
+  const bool is_whole = head.values_bytes <= block.size() &&
+                        head.beside_bytes <= block.size() &&
+                        beside_at(head.values_bytes, head.beside_bytes) +
+                                head.beside_bytes ==
+                            block.size();
+  if (!is_whole || head.done < done_ || head.done - done_ > flights_.size() ||
+      head.kind < reply_kind::ended || head.kind > reply_kind::progress) {
+    control_.fail("a reply that contradicts itself");
+    return;
+  }
+  const std::shared_ptr<call_record> call = core_.find(head.call);
+  call_part* const part = call ? call->part_of(id_) : nullptr;
+  // One that was answered, as by its end here that crossed the controller's, is over.
+  if (part != nullptr && part->incarnation == incarnation_ && !part->is_over() &&
+      head.kind != reply_kind::progress) {
+    part->collectives = head.collectives;
+    part->sent = head.sent;
+    part->received = head.received;
+    part->world_is_over = head.world_is_over != 0;
+    if (head.kind == reply_kind::failed) {
+      part->state = part_state::failed;
+      const std::span<const std::byte> said = block.bytes_at(0, head.values_bytes);
+      worker_text text{id_, incarnation_, static_cast<enum cause>(head.why),
+                       {reinterpret_cast<const char*>(said.data()), said.size()}};
+      core_.part_failed(call, std::move(text));
+    } else {
+      part->state = head.kind == reply_kind::ended ? part_state::ended
+                                                   : part_state::skipped;
+      if (!call->answers.empty() && head.values_bytes > 0) {
+        const auto rank = static_cast<std::size_t>(part - call->parts.data());
+        call->answers[rank] = {std::move(block), head.values_bytes, head.beside_bytes};
+      }
+      core_.part_ended(call);
+    }
+  }
+  note_done(head.done);
+}
+
+void worker_link::note_done(std::uint64_t done) {
+  while (done_ < done) {
+    const flight ended = std::move(flights_.front());
+    flights_.pop_front();
+    bytes_in_flight_ -= ended.bytes;
+    ++done_;
+    if (!ended.call) continue;
+    call_part& part = *ended.call->part_of(id_);
+    if (part.is_over()) continue;
+    part.state = part_state::ended;
+    core_.part_ended(ended.call);
+  }
+  wake_.set();
+}
+
+// --- its life ---------------------------------------------------------------------------
+
+task<void> worker_link::serve(std::uint64_t incarnation) {
+  incarnation_ = incarnation;
+  state_ = worker_state::starting;
+  co_await core_.source().start(id_, incarnation);
+  control_ = world(core_.of(), core_.source().meeting(),
+                   {.name = control_name(core_.name(), id_),
+                    .rank = 0,
+                    .size = 2,
+                    .form = core_.limits().start,
+                    .suspect_after = core_.limits().suspect_after,
+                    .broken_after = core_.limits().lost_after});
+  co_await join();
+  state_ = worker_state::ready;
+  decided_.set();
+  co_await when_any(read(), write());
+}
+
+/// Joins it, unless it ends before.
+task<void> worker_link::join() {
+  auto formed = [this]() -> task<bool> {
+    co_await control_;
+    co_return true;
+  };
+  auto ended = [this]() -> task<std::string> {
+    std::string how = co_await core_.source().ended(id_);
+    co_return how.empty() ? std::string("it has ended") : how;
+  };
+  const auto [joined, how] = co_await when_any(formed(), ended());
+  if (!joined) {
+    failure f(cause::not_joined, *how);
+    f.world = control_.name();
+    f.rank = 1;
+    f.operation = operation_kind::form;
+    throw world_error(std::move(f));
+  }
+}
+
+void worker_link::lose(failure why, std::string how) {
+  state_ = worker_state::lost;
+  why_lost_ = std::move(why);
+  loss_ = std::move(how);
+  control_ = world();
+  outbox_.clear();
+  urgent_.clear();
+  flights_.clear();
+  bytes_in_flight_ = 0;
+  done_ = 0;
+  decided_.set();
+}
+
+}  // namespace manyworlds::inline v0::detail

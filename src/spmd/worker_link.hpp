@@ -1,0 +1,91 @@
+// Worker link: the controller's end of one worker: what goes to it, and what comes back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/spmd/session.hpp"
+#include "manyworlds/world/world.hpp"
+#include "spmd/call_record.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+/// Commands wait in its outbox until the window has room. `end` and `resume` pass those
+/// that wait, and are sent next. Thread: the session's reactor.
+class worker_link {
+ public:
+  worker_link(session_core& core, int id) noexcept : core_(core), id_(id) {}
+  worker_link(const worker_link&) = delete;
+  worker_link& operator=(const worker_link&) = delete;
+
+  [[nodiscard]] int id() const noexcept { return id_; }
+  [[nodiscard]] std::uint64_t incarnation() const noexcept { return incarnation_; }
+  [[nodiscard]] worker_state state() const noexcept { return state_; }
+  [[nodiscard]] const std::string& loss() const noexcept { return loss_; }
+  [[nodiscard]] const failure& why_lost() const noexcept { return why_lost_; }
+
+  /// Queues the part of a call.
+  void push(std::shared_ptr<call_record> call);
+  /// Queues a command without a call. `block` stands behind its head.
+  void push(command_wire::command_head head, std::vector<std::byte> block);
+  /// Takes a call out that was not begun to be sent. Returns whether it was there.
+  bool take_back(const call_record& call);
+  /// Tells it at once, in front of all that waits.
+  void tell(command_wire::command_head head);
+  /// Sends no more calls.
+  void close();
+
+  /// Serves one incarnation, which is started and joins, until it is lost or has ended
+  /// in order. Errors: why it could not join, or why it was lost.
+  [[nodiscard]] task<void> serve(std::uint64_t incarnation);
+  /// Is set when it is there, or cannot be.
+  [[nodiscard]] event& decided() noexcept { return decided_; }
+  /// Is set when another incarnation is wanted.
+  [[nodiscard]] event& wanted() noexcept { return wanted_; }
+  /// Notes that it is gone.
+  void lose(failure why, std::string how);
+
+ private:
+  struct outgoing {
+    command_wire::command_head head;
+    std::shared_ptr<call_record> call;  ///< null of all others
+    std::vector<std::byte> block;
+  };
+  struct flight {
+    std::shared_ptr<call_record> call;
+    std::size_t bytes;
+  };
+
+  [[nodiscard]] task<void> join();
+  [[nodiscard]] task<void> write();
+  [[nodiscard]] task<void> send(outgoing& next);
+  [[nodiscard]] task<void> read();
+  void take_reply(const command_wire::reply_head& head, received_block block);
+  void note_done(std::uint64_t done);
+  [[nodiscard]] bool may_send() const noexcept;
+
+  session_core& core_;
+  const int id_;
+  std::uint64_t incarnation_ = 0;
+  worker_state state_ = worker_state::starting;
+  std::string loss_;
+  failure why_lost_;
+  world control_;
+  std::deque<outgoing> outbox_;
+  std::deque<command_wire::command_head> urgent_;
+  std::deque<flight> flights_;
+  std::uint64_t done_ = 0;
+  std::size_t bytes_in_flight_ = 0;
+  bool is_closing_ = false;
+  event wake_;  ///< there may be something to send
+  event decided_;
+  event wanted_;
+};
+
+}  // namespace manyworlds::inline v0::detail

@@ -1,0 +1,447 @@
+#include "spmd/worker_loop.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "exception_text.hpp"
+#include "manyworlds/coro/offload.hpp"
+#include "manyworlds/coro/shield.hpp"
+#include "manyworlds/coro/stop.hpp"
+#include "manyworlds/coro/sync_wait.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/format.hpp"
+#include "manyworlds/spmd/worker.hpp"
+#include "spmd/builtin_functions.hpp"
+#include "spmd/mesh_name.hpp"
+#include "world/runtime_core.hpp"
+#include "world/world_core.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+using command_wire::command_head;
+using command_wire::reply_head;
+
+// What the controller knows it needs no answer about is told this often, of its window.
+constexpr std::uint64_t progress_parts = 4;
+
+// --- commands ---------------------------------------------------------------------------
+
+std::string_view worker_loop::command::name() noexcept {
+  const std::span<std::byte> text = block.bytes_at(0, head.name_bytes);
+  return {reinterpret_cast<const char*>(text.data()), text.size()};
+}
+
+value_reader worker_loop::command::values() noexcept {
+  return block.values_at(head.name_bytes, head.values_bytes, head.beside_bytes);
+}
+
+std::span<const std::byte> worker_loop::command::releases() noexcept {
+  const std::size_t size = head.releases * sizeof(register_id);
+  return block.bytes_at(block.size() - size, size);
+}
+
+/// Refuses lengths that contradict each other, before anything is read (law 11).
+void worker_loop::check(const command& c) {
+  const command_head& head = c.head;
+  const std::size_t front = std::size_t{head.name_bytes} + head.values_bytes;
+  const bool is_small = head.values_bytes <= command_wire::most_value_bytes &&
+                        head.releases <= command_wire::most_releases &&
+                        head.beside_bytes <= c.block.size();
+  if (is_small && beside_at(front, head.beside_bytes) + head.beside_bytes +
+                          head.releases * sizeof(register_id) ==
+                      c.block.size()) {
+    return;
+  }
+  throw value_error("a command whose lengths contradict each other");
+}
+
+// --- meshes -----------------------------------------------------------------------------
+
+/// A mesh that this worker belongs to.
+struct worker_loop::mesh_seat {
+  std::vector<int> ids;
+  rank_t rank = 0;
+  manyworlds::world world;
+  /// Set when the forming that is under way has ended.
+  event settled;
+  /// Why there is no world; empty if there is one.
+  std::string trouble;
+  bool forms_again = false;
+  bool is_forming = false;
+};
+
+/// The call that is being carried out.
+struct worker_loop::running_call {
+  std::uint64_t id;
+  mesh_seat* mesh;
+  std::stop_source stop;
+};
+
+/// How a call has ended here.
+struct worker_loop::outcome {
+  reply_kind how = reply_kind::ended;
+  enum cause why = cause::none;
+  std::string text;
+  position moved;
+  bool world_is_over = false;
+  /// Has the value that is told, of what `kept` keeps.
+  std::optional<call_frame> frame;
+  held_value kept;
+};
+
+worker_loop::worker_loop(runtime& rt, store& meeting, const function_table& functions,
+                         worker_seat seat)
+    : runtime_(rt),
+      meeting_(meeting),
+      functions_(functions),
+      seat_(std::move(seat)),
+      control_(rt, meeting,
+               {.name = control_name(seat_.session, seat_.id),
+                .rank = 1,
+                .size = 2,
+                .form = seat_.limits.start,
+                .suspect_after = seat_.limits.suspect_after,
+                .broken_after = seat_.limits.lost_after}) {}
+
+worker_loop::~worker_loop() = default;
+
+task<void> worker_loop::run() {
+  co_await control_;
+  // A call that is cut by the end of the controller is cancelled, and what it began beside
+  // later calls too.
+  const auto body = [this](scope& s) -> task<void> {
+    beside_ = &s;
+    co_await when_any(read_until_gone(), obey(s));
+    s.cancel();
+  };
+  co_await scope::run(body);
+  if (control_.state() == world_state::up) co_await control_.leave();
+}
+
+task<void> worker_loop::read_until_gone() {
+  try {
+    co_await read();
+  } catch (...) {
+    if (gone_) gone_();
+    throw;
+  }
+}
+
+task<void> worker_loop::read() {
+  for (;;) {
+    auto told = co_await control_.recv_message<command_head>(from{0}, lane(0));
+    command c{told.head, received_block(told.info.bytes)};
+    if (told.info.has_payload) co_await control_.recv(c.block.view(), from{0}, lane(0));
+    check(c);
+    if (c.head.kind == command_kind::end) {
+      co_await end_call(c.head.call);
+    } else if (c.head.kind == command_kind::resume) {
+      resume(c);
+    } else {
+      waiting_.push_back(std::move(c));
+      arrived_.set();
+    }
+  }
+}
+
+/// What waits is cancelled. A collective that was entered cannot be taken back: its world
+/// breaks, and forms anew when all have ended the call.
+task<void> worker_loop::end_call(std::uint64_t call) {
+  if (running_ != nullptr && running_->id == call) {
+    running_->stop.request_stop();
+    if (running_->mesh == nullptr || !running_->mesh->world) co_return;
+    const world_core& core = access::core(running_->mesh->world);
+    for (const operation* op = core.pending().first(); op; op = op->next_pending) {
+      if (!is_collective(op->kind)) continue;
+      running_->mesh->world.fail("call " + std::to_string(call) + " was ended");
+      co_return;
+    }
+    co_return;
+  }
+  if (call > last_begun_) {
+    unwanted_.insert(call);
+    co_return;
+  }
+  // One that failed here was told, and is not among these.
+  const auto over = std::ranges::find(latest_, call, &done_call::id);
+  if (over != latest_.end()) co_await tell_done(*over);
+}
+
+void worker_loop::resume(const command& c) {
+  if (c.head.has(command_flag::forms_again)) {
+    const auto at = meshes_.find(c.head.mesh);
+    if (at != meshes_.end()) at->second->forms_again = true;
+    // One that has gone on waits for members that wait for this world's next epoch.
+    if (running_ != nullptr && at != meshes_.end() &&
+        running_->mesh == at->second.get() && running_->id > c.head.call) {
+      at->second->world.fail("call " + std::to_string(c.head.call) +
+                             " had ended in the middle of what its workers do together");
+    }
+  }
+  if (held_by_ != c.head.call) return;
+  held_by_ = 0;
+  resumed_.set();
+}
+
+task<void> worker_loop::obey(scope& s) {
+  for (;;) {
+    while (waiting_.empty()) {
+      arrived_.reset();
+      co_await arrived_;
+    }
+    command c = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (c.head.kind == command_kind::close) co_return;
+    co_await carry_out(c, s);
+    form_what_is_over(s);
+  }
+}
+
+task<void> worker_loop::carry_out(command& c, scope& s) {
+  switch (c.head.kind) {
+    case command_kind::call:
+    case command_kind::sync:
+      co_await execute(c);
+      break;
+    case command_kind::mesh:
+      add_mesh(c, s);
+      break;
+    default:
+      break;
+  }
+  release(c);
+  ++done_;
+  // `execute` has told of the call before it was counted.
+  if (done_ - told_ >= std::max<std::uint64_t>(1, seat_.limits.window / progress_parts))
+    co_await tell_progress();
+}
+
+void worker_loop::release(command& c) noexcept {
+  const std::span<const std::byte> all = c.releases();
+  for (std::size_t at = 0; at < all.size(); at += sizeof(register_id)) {
+    register_id which;
+    std::memcpy(&which, all.data() + at, sizeof which);
+    registers_.release(which);
+  }
+}
+
+void worker_loop::add_mesh(command& c, scope& s) {
+  auto at = std::make_unique<mesh_seat>();
+  value_reader in = c.values();
+  at->ids = argument<std::vector<int>>::read(in);
+  const auto own = std::ranges::find(at->ids, seat_.id);
+  if (own == at->ids.end() || at->ids.size() > command_wire::most_members)
+    throw value_error("a mesh without this worker");
+  at->rank = static_cast<rank_t>(own - at->ids.begin());
+  at->world = world(runtime_, meeting_,
+                    {.name = mesh_name(seat_.session, c.head.mesh),
+                     .rank = at->rank,
+                     .size = static_cast<rank_t>(at->ids.size()),
+                     .form = seat_.limits.start,
+                     .suspect_after = seat_.limits.suspect_after,
+                     .broken_after = seat_.limits.lost_after});
+  mesh_seat& made = *at;
+  meshes_[c.head.mesh] = std::move(at);
+  made.is_forming = true;
+  s.spawn(form(made));
+}
+
+task<void> worker_loop::form(mesh_seat& at) {
+  try {
+    co_await at.world;
+    at.trouble.clear();
+  } catch (...) {
+    at.trouble = handled_exception_text();
+  }
+  at.is_forming = false;
+  at.settled.set();
+}
+
+task<void> worker_loop::form_again(mesh_seat& at) {
+  try {
+    world next = co_await at.world.reform();
+    at.world = std::move(next);
+    at.trouble.clear();
+  } catch (...) {
+    at.trouble = handled_exception_text();
+  }
+  at.is_forming = false;
+  at.settled.set();
+}
+
+void worker_loop::form_what_is_over(scope& s) {
+  for (auto& [id, at] : meshes_) {
+    if (!at->forms_again || at->is_forming) continue;
+    at->forms_again = false;
+    at->is_forming = true;
+    at->settled.reset();
+    s.spawn(form_again(*at));
+  }
+}
+
+worker_loop::position worker_loop::position_of(const mesh_seat* at) const {
+  if (at == nullptr || !at->world || at->world.state() != world_state::up) return {};
+  const transfer_counters c = at->world.counters();
+  return {access::core(at->world).collectives_begun(), c.messages_sent,
+          c.messages_received};
+}
+
+// --- calls ------------------------------------------------------------------------------
+
+task<void> worker_loop::execute(command& c) {
+  outcome out;
+  const std::uint64_t id = c.head.call;
+  last_begun_ = id;
+  if (unwanted_.erase(id) != 0) {
+    out.how = reply_kind::skipped;
+  } else if (c.head.kind == command_kind::call) {
+    running_call call{id, nullptr, {}};
+    running_ = &call;
+    try {
+      co_await run_function(c, call, out);
+    } catch (const world_error& e) {
+      out.how = reply_kind::failed;
+      out.why = e.cause();
+      out.text = e.what();
+    } catch (...) {
+      out.how = reply_kind::failed;
+      out.text = handled_exception_text();
+    }
+    running_ = nullptr;
+    if (out.how == reply_kind::failed && call.stop.stop_requested())
+      out.how = reply_kind::skipped;
+    out.world_is_over = call.mesh != nullptr && call.mesh->world &&
+                        call.mesh->world.state() != world_state::up;
+  }
+  if (out.how != reply_kind::ended && c.head.has(command_flag::fills))
+    registers_.fail(c.head.result, id, std::string(c.name()));
+  const bool wants_answer = c.head.has(command_flag::wants_end) ||
+                            c.head.has(command_flag::wants_value) ||
+                            c.head.kind == command_kind::sync;
+  if (out.how == reply_kind::ended) {
+    latest_.push_back({id, out.moved});
+    // More than the controller can have on their way.
+    if (latest_.size() > 2 * seat_.limits.window) latest_.pop_front();
+    if (wants_answer) co_await tell(c, out);
+    co_return;
+  }
+  // Before it is told: the answer to it may come at once.
+  held_by_ = id;
+  co_await tell(c, out);
+  while (held_by_ != 0) {
+    resumed_.reset();
+    co_await resumed_;
+  }
+}
+
+task<void> worker_loop::run_function(command& c, running_call& call, outcome& out) {
+  const std::string_view name = c.name();
+  const function_table::entry* found = functions_.find(name);
+  if (found == nullptr) found = builtin_functions().find(name);
+  if (found == nullptr)
+    throw value_error("it has no function \"" + std::string(name) + "\"");
+  const remote_callable& callable = access::core(*found);
+  if (callable.types().number() != c.head.types) {
+    throw value_error("its function \"" + std::string(name) +
+                      "\" has other types, or is of another build");
+  }
+  worker_facts facts{.id = seat_.id,
+                     .incarnation = seat_.incarnation,
+                     .call = call.id,
+                     .runtime = &runtime_,
+                     .beside = beside_,
+                     .stop = call.stop.get_token()};
+  const auto mesh = meshes_.find(c.head.mesh);
+  if (mesh != meshes_.end()) {
+    mesh_seat& at = *mesh->second;
+    facts.rank = at.rank;
+    facts.size = static_cast<rank_t>(at.ids.size());
+    if (!c.head.has(command_flag::is_alone)) {
+      while (at.is_forming) co_await stop_on(at.settled.wait(), call.stop.get_token());
+      if (!at.trouble.empty()) throw value_error("its mesh has no world: " + at.trouble);
+      call.mesh = &at;
+      facts.world = &at.world;
+    }
+  }
+  const position before = position_of(call.mesh);
+  worker me = access::make<worker>(facts);
+  out.frame.emplace(c.values(), registers_, c.head.has(command_flag::wants_value));
+  std::exception_ptr error;
+  try {
+    if (found->blocks()) {
+      if (!compute_)
+        compute_ = std::make_unique<worker_thread>("mw-" + std::to_string(seat_.id));
+      co_await offload(*compute_, [&] { sync_wait(callable.run(me, *out.frame)); });
+    } else {
+      co_await stop_on(callable.run(me, *out.frame), call.stop.get_token());
+    }
+  } catch (const value_error& e) {
+    error = std::make_exception_ptr(
+        value_error("argument " + std::to_string(out.frame->taken()) + ": " + e.what()));
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const position after = position_of(call.mesh);
+  out.moved = {after.collectives - before.collectives, after.sent - before.sent,
+               after.received - before.received};
+  if (error) std::rethrow_exception(error);
+  // Its value may refer to what is kept: the register shares it with the answer.
+  if (c.head.has(command_flag::fills)) {
+    held_value held = out.frame->take_result();
+    if (held.type) registers_.fill(c.head.result, held);
+    out.kept = std::move(held);
+  }
+}
+
+// --- replies ----------------------------------------------------------------------------
+
+task<void> worker_loop::tell(const command& c, outcome& out) {
+  reply_head head{};
+  head.call = c.head.call;
+  head.done = told_ = done_ + 1;
+  head.kind = out.how;
+  head.why = static_cast<std::uint8_t>(out.why);
+  head.collectives = out.moved.collectives;
+  head.sent = out.moved.sent;
+  head.received = out.moved.received;
+  head.world_is_over = out.world_is_over ? 1 : 0;
+  std::span<const std::byte> front;
+  std::span<const const_buffer_view> beside;
+  if (out.how == reply_kind::failed) {
+    out.text.resize(std::min(out.text.size(), command_wire::longest_text));
+    front = std::as_bytes(std::span(out.text));
+  } else if (out.how == reply_kind::ended && out.frame &&
+             c.head.has(command_flag::wants_value)) {
+    front = out.frame->answer().written();
+    beside = out.frame->answer().beside();
+  }
+  const sent_block block(front, beside, {});
+  head.values_bytes = static_cast<std::uint32_t>(front.size());
+  head.beside_bytes = block.beside_bytes();
+  co_await control_.send_message(head, block.views(), to{0}, lane(0));
+}
+
+task<void> worker_loop::tell_done(done_call which) {
+  reply_head head{};
+  head.call = which.id;
+  head.done = told_ = done_;
+  head.kind = reply_kind::ended;
+  head.collectives = which.moved.collectives;
+  head.sent = which.moved.sent;
+  head.received = which.moved.received;
+  co_await control_.send_message(head, to{0}, lane(0));
+}
+
+task<void> worker_loop::tell_progress() {
+  reply_head head{};
+  head.done = told_ = done_;
+  head.kind = reply_kind::progress;
+  co_await control_.send_message(head, to{0}, lane(0));
+}
+
+}  // namespace manyworlds::inline v0::detail

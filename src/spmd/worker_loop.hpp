@@ -1,0 +1,135 @@
+// Worker loop: what one incarnation of a worker does, from joining its controller to its
+// end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/coro/worker_thread.hpp"
+#include "manyworlds/spmd/function_table.hpp"
+#include "manyworlds/spmd/session_options.hpp"
+#include "manyworlds/store/store.hpp"
+#include "manyworlds/world/runtime.hpp"
+#include "manyworlds/world/world.hpp"
+#include "spmd/command_wire.hpp"
+#include "spmd/message_block.hpp"
+#include "spmd/register_file.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+/// Which worker it is.
+struct worker_seat {
+  std::string session;  ///< before the names of its worlds
+  int id = 0;
+  std::uint64_t incarnation = 1;
+  session_options limits = {};
+};
+
+/// Joins its control world, reads commands and carries them out one after the other.
+///
+/// Two tasks: `read` takes what comes at once, so that a call can be ended while it runs;
+/// `obey` carries out. Thread: the reactor of the worker's runtime. Lifetime: runtime,
+/// store and table outlive it.
+class worker_loop {
+ public:
+  worker_loop(runtime& rt, store& meeting, const function_table& functions,
+              worker_seat seat);
+  worker_loop(const worker_loop&) = delete;
+  worker_loop& operator=(const worker_loop&) = delete;
+  ~worker_loop();
+
+  /// Ends when the controller closes or is gone. Errors: the causes of forming the control
+  /// world, and of its break.
+  [[nodiscard]] task<void> run();
+  /// Calls it once the controller is gone, before what runs is cancelled.
+  void when_controller_is_gone(std::function<void()> told) { gone_ = std::move(told); }
+
+ private:
+  using command_kind = command_wire::command_kind;
+  using command_flag = command_wire::command_flag;
+  using reply_kind = command_wire::reply_kind;
+
+  struct command {
+    command_wire::command_head head;
+    received_block block;
+
+    [[nodiscard]] std::string_view name() noexcept;
+    [[nodiscard]] value_reader values() noexcept;
+    [[nodiscard]] std::span<const std::byte> releases() noexcept;
+  };
+  /// What was moved on a mesh's world.
+  struct position {
+    std::uint64_t collectives = 0;
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+  };
+  struct mesh_seat;
+  struct running_call;
+  struct outcome;
+  struct done_call {
+    std::uint64_t id;
+    position moved;
+  };
+
+  [[nodiscard]] task<void> read_until_gone();
+  [[nodiscard]] task<void> read();
+  [[nodiscard]] task<void> obey(scope& s);
+  void check(const command& c);
+  [[nodiscard]] task<void> end_call(std::uint64_t call);
+  void resume(const command& c);
+
+  [[nodiscard]] task<void> carry_out(command& c, scope& s);
+  [[nodiscard]] task<void> execute(command& c);
+  [[nodiscard]] task<void> run_function(command& c, running_call& call, outcome& out);
+  void release(command& c) noexcept;
+  void add_mesh(command& c, scope& s);
+  [[nodiscard]] static task<void> form(mesh_seat& at);
+  [[nodiscard]] static task<void> form_again(mesh_seat& at);
+  void form_what_is_over(scope& s);
+  [[nodiscard]] position position_of(const mesh_seat* at) const;
+
+  [[nodiscard]] task<void> tell(const command& c, outcome& out);
+  [[nodiscard]] task<void> tell_done(done_call which);
+  [[nodiscard]] task<void> tell_progress();
+
+  runtime& runtime_;
+  store& meeting_;
+  const function_table& functions_;
+  const worker_seat seat_;
+  world control_;
+  register_file registers_;
+  std::map<std::uint32_t, std::unique_ptr<mesh_seat>> meshes_;
+  std::deque<command> waiting_;
+  event arrived_;  ///< a command, or a resume
+  event resumed_;
+  running_call* running_ = nullptr;
+  std::uint64_t last_begun_ = 0;
+  /// Calls that were ended before their turn.
+  std::set<std::uint64_t> unwanted_;
+  /// The call behind which all commands are held; 0 if they are not.
+  std::uint64_t held_by_ = 0;
+  /// The latest calls that ended well, for the controller that ends one of them.
+  std::deque<done_call> latest_;
+  std::uint64_t done_ = 0;
+  std::uint64_t told_ = 0;
+  /// The one thread of blocking functions; there from the first of them on.
+  std::unique_ptr<worker_thread> compute_;
+  scope* beside_ = nullptr;
+  std::function<void()> gone_;
+};
+
+}  // namespace manyworlds::inline v0::detail

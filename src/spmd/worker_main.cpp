@@ -1,0 +1,62 @@
+#include "manyworlds/spmd/worker_main.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "exception_text.hpp"
+#include "manyworlds/store/tcp_store.hpp"
+#include "manyworlds/world/runtime.hpp"
+#include "spmd/worker_invitation.hpp"
+
+namespace manyworlds::inline v0 {
+
+using namespace detail;
+
+namespace {
+
+std::string session_variable(const char* name) {
+  const char* const found = std::getenv(name);
+  return found ? found : "";
+}
+
+task<void> serve_controller(runtime& rt, store& meeting, const function_table& functions,
+                            worker_seat seat) {
+  worker_loop loop(rt, meeting, functions, std::move(seat));
+  // What computes, or blocks its thread, hears of no cancellation.
+  loop.when_controller_is_gone([] { ::alarm(1); });
+  co_await loop.run();
+}
+
+}  // namespace
+
+int worker_main(const function_table& functions, int, const char* const* argv) noexcept {
+  const char* const program = argv != nullptr && argv[0] != nullptr ? argv[0] : "worker";
+  try {
+    const std::string invited = session_variable(worker_invitation::variable);
+    if (invited.empty()) {
+      std::fprintf(stderr,
+                   "%s: this is a worker of a Manyworlds session; its controller starts "
+                   "it (mw::session::start)\n",
+                   program);
+      return 2;
+    }
+    worker_invitation given = worker_invitation::of(invited);
+    runtime_options options;
+    options.secret = session_variable(worker_invitation::link_secret_variable);
+    tcp_store_options how;
+    how.secret = session_variable(worker_invitation::store_secret_variable);
+    runtime rt(options);
+    tcp_store meeting(rt, given.store, how);
+    rt.run(serve_controller(rt, meeting, functions, std::move(given.seat)));
+    return 0;
+  } catch (...) {
+    std::fprintf(stderr, "%s: %s\n", program, handled_exception_text().c_str());
+    return 1;
+  }
+}
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,37 @@
+// Worker source: where the workers of a session come from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/store/store.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+/// Starts and ends incarnations of workers. Thread: the session's reactor. Lifetime: its
+/// tasks have ended when it is destroyed, which ends all that it has started.
+class worker_source {
+ public:
+  worker_source() = default;
+  worker_source(const worker_source&) = delete;
+  worker_source& operator=(const worker_source&) = delete;
+  virtual ~worker_source() = default;
+
+  /// Is told the session's name, before all else.
+  virtual void name_session(const std::string& name) = 0;
+  /// Returns where controller and workers meet.
+  [[nodiscard]] virtual store& meeting() noexcept = 0;
+  /// Starts the incarnation, which joins by itself. Precondition: the one before was ended.
+  /// Errors: what cannot be started, as text.
+  [[nodiscard]] virtual task<void> start(int worker, std::uint64_t incarnation) = 0;
+  /// Waits until it has ended by itself, and says how. Errors: none.
+  [[nodiscard]] virtual task<std::string> ended(int worker) = 0;
+  /// Ends what is left of it, after `patience` by force where that is possible, and says
+  /// how it ended. Errors: none.
+  [[nodiscard]] virtual task<std::string> end(int worker, duration patience) = 0;
+  /// Returns the number of its process; 0 for a thread.
+  [[nodiscard]] virtual std::int64_t pid(int worker) const noexcept = 0;
+};
+
+}  // namespace manyworlds::inline v0::detail
