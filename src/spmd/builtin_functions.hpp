@@ -1,19 +1,11 @@
-// Built-in functions: what every worker can be asked to do with tensors.
+// Built-in functions: the table of them, which every worker has beside its own.
 #pragma once
 
-#include "manyworlds/memory/tensor.hpp"
+#include "manyworlds/detail/builtin_names.hpp"
 #include "manyworlds/spmd/function_table.hpp"
 
 namespace manyworlds::inline v0::detail {
 
-/// Keeps a tensor in a register.
-inline constexpr remote_function<tensor(tensor)> put_function{"mw.put", alone};
-/// Makes a tensor of zeros.
-inline constexpr remote_function<tensor(shape, dtype)> empty_function{"mw.empty", alone};
-/// Gives a copy of a register's tensor.
-inline constexpr remote_function<tensor(const tensor&)> copy_function{"mw.copy", alone};
-
-/// Returns the table of them, which every worker has beside its own.
 [[nodiscard]] const function_table& builtin_functions();
 
 }  // namespace manyworlds::inline v0::detail

@@ -1,4 +1,5 @@
-// Call record: one call at the controller, from its issue until all workers have ended it.
+// Call record: one call at the controller, from its issue until all workers have ended
+// it.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include "manyworlds/coro/continuation.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/call_deadline.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "manyworlds/detail/remote_request.hpp"
 #include "manyworlds/spmd/call_error.hpp"
 #include "spmd/command_wire.hpp"
@@ -62,6 +64,7 @@ class call_record {
       : id(number), core(of), deadline(*this) {}
   call_record(const call_record&) = delete;
   call_record& operator=(const call_record&) = delete;
+  ~call_record();
 
   [[nodiscard]] call_part* part_of(int worker) noexcept {
     for (call_part& each : parts) {
@@ -103,7 +106,7 @@ class call_record {
   std::vector<std::byte> front;
   value_writer values;
   std::vector<register_id> taken;
-  std::vector<call_part> parts;  ///< by rank
+  std::vector<call_part> parts;      ///< by rank
   std::vector<call_answer> answers;  ///< by rank, if values were asked for
   answer_wish wish = answer_wish::end;
   std::size_t from = 0;  ///< the rank whose value was asked for
@@ -111,19 +114,25 @@ class call_record {
   /// The first cause, once it has failed, and what the workers said.
   std::optional<failure> why;
   std::vector<worker_text> told;
-  time_point failed_at{};
   /// Who awaits it; null if nobody does, or it was resumed.
   continuation* waiter = nullptr;
   /// Whether the outcome was given to the user, or nobody can ask for it.
   bool is_told = false;
   bool was_cancelled = false;  ///< by its task
   bool is_settled = false;
+  /// Whether a worker said that another is lost: that one's end is told in its place, if
+  /// it is noticed soon.
+  bool awaits_loss = false;
 
  private:
   void given_up(cause why_given_up) noexcept;
+  void waited_for_loss() noexcept;
+  void grace_is_over() noexcept;
 
  public:
   member_deadline<&call_record::given_up> deadline;
+  member_timer<&call_record::waited_for_loss> patience{*this};
+  member_timer<&call_record::grace_is_over> grace{*this};
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -8,8 +8,8 @@
 //
 // A command that asks for an answer gets one `ended`. A call that fails by itself is
 // answered by `failed`, asked or not; the worker then holds all later commands until
-// `resume`. A call that the controller ends by `end` is answered too, by `skipped` when it
-// is held there in the same way, or by `ended` if it was over before.
+// `resume`. A call that the controller ends by `end` is answered too, by `skipped` when
+// it is held there in the same way, or by `ended` if it was over before.
 //
 // Behind a head stands one block: the name, the values, zeros up to a multiple of 64,
 // the data beside the values with each part at such a multiple, the releases.
@@ -49,6 +49,9 @@ enum class command_flag : std::uint8_t {
 
 struct command_head {
   std::uint64_t call;
+  /// The code of a call's types; of a mesh, and of a resume that forms one again, which
+  /// of the mesh's worlds it is: each has a name of its own, so that no member takes one
+  /// for another, whatever it still waits for.
   std::uint64_t types;
   std::uint64_t beside_bytes;
   std::uint32_t values_bytes;

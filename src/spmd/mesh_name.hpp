@@ -14,9 +14,11 @@ namespace manyworlds::inline v0::detail {
   return world_name(std::string(session) + "/worker-" + std::to_string(worker));
 }
 
-/// The world of a mesh.
-[[nodiscard]] inline world_name mesh_name(std::string_view session, std::uint32_t mesh) {
-  return world_name(std::string(session) + "/mesh-" + std::to_string(mesh));
+/// One of the worlds that a mesh has in turn, numbered from 1 on.
+[[nodiscard]] inline world_name mesh_name(std::string_view session, std::uint32_t mesh,
+                                          std::uint64_t number) {
+  return world_name(std::string(session) + "/mesh-" + std::to_string(mesh) + "." +
+                    std::to_string(number));
 }
 
 }  // namespace manyworlds::inline v0::detail

@@ -52,7 +52,8 @@ class received_block {
 };
 
 /// The views of a block that is sent: `front`, then the data beside the values, each part
-/// at a multiple of 64 behind the start, then `back`. Lifetime: that of what it refers to.
+/// at a multiple of 64 behind the start, then `back`. Lifetime: that of what it refers
+/// to.
 class sent_block {
  public:
   sent_block(std::span<const std::byte> front, std::span<const const_buffer_view> beside,
@@ -77,9 +78,7 @@ class sent_block {
  private:
   static constexpr std::byte zeros[beside_alignment]{};
 
-  void pad() {
-    add(std::span(zeros).first(padding_at(size_, beside_alignment)));
-  }
+  void pad() { add(std::span(zeros).first(padding_at(size_, beside_alignment))); }
   void add(std::span<const std::byte> bytes) {
     if (bytes.empty()) return;
     views_.emplace_back(bytes);

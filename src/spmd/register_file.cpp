@@ -11,7 +11,7 @@ register_file::place& register_file::renew(register_id which) {
     throw value_error("there is no register " + std::to_string(which.index));
   if (which.index >= places_.size()) places_.resize(which.index + std::size_t{1});
   place& at = places_[which.index];
-  if (which.generation <= at.generation) {
+  if (which.generation < at.generation) {
     throw value_error("register " + std::to_string(which.index) +
                       " is filled by a later call already");
   }

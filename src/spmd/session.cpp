@@ -12,12 +12,15 @@ namespace manyworlds::inline v0 {
 
 using namespace detail;
 
-// --- drefs and requests -----------------------------------------------------------------
+// --- drefs and requests
+// -----------------------------------------------------------------
 
 namespace detail {
 
 void register_dropper::operator()(register_node* node) const noexcept {
+  const std::shared_ptr<session_core> of = node->of.lock();
   dropped_registers::drop(std::unique_ptr<register_node>(node));
+  if (of) of->note_dropped();
 }
 
 std::shared_ptr<session_core> session_of(const register_node* node) {
@@ -55,7 +58,8 @@ sync_awaitable await_register(const register_node* node, source_position where) 
   return sync_awaitable(std::move(request));
 }
 
-// --- awaiters ---------------------------------------------------------------------------
+// --- awaiters
+// ---------------------------------------------------------------------------
 
 remote_awaiter::remote_awaiter(remote_request&& request) noexcept
     : request_(std::move(request)) {}
@@ -118,7 +122,16 @@ void remote_awaiter::tell_of_earlier() const {
 
 }  // namespace detail
 
-// --- sessions ---------------------------------------------------------------------------
+remote_call<tensor> mesh::put(const_buffer_view given, const class shape& as) const {
+  // It refers to the caller's elements, which live until the await ends, and only reads.
+  const tensor seen(
+      as, buffer_view(const_cast<void*>(given.data()), given.count(), given.type()),
+      nullptr);
+  return put(seen);
+}
+
+// --- sessions
+// ---------------------------------------------------------------------------
 
 session::session(std::shared_ptr<session_core> core)
     : manyworlds::mesh(core, core->all_workers()) {}
@@ -138,8 +151,8 @@ session::~session() {
 task<session> session::start(runtime& rt, threads how) {
   if (how.workers() < 1) throw std::invalid_argument("session: it has no workers");
   auto source = std::make_unique<thread_source>(rt, how.functions(), how.limits());
-  auto core = std::make_shared<session_core>(rt, std::move(source), how.workers(),
-                                             how.limits());
+  auto core =
+      std::make_shared<session_core>(rt, std::move(source), how.workers(), how.limits());
   co_await core->begin();
   co_return session(std::move(core));
 }

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "duration_text.hpp"
 #include "exception_text.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
@@ -24,13 +25,16 @@ using command_wire::command_flag;
 using command_wire::command_head;
 using command_wire::command_kind;
 
-// A process that has died is reaped within microseconds of its worlds' breaking: the error
-// of its calls waits this long for what ended it.
+// A process that has died is reaped within microseconds of its worlds' breaking: the
+// error of its calls waits this long for what ended it.
 constexpr duration patience_for_reason = 20ms;
+// How long the release of a register waits for a command that takes it along.
+constexpr duration patience_for_releases = 1ms;
 // The time that a worker has to end when its session does.
 constexpr duration patience_at_end = 1s;
 
-// --- its life ---------------------------------------------------------------------------
+// --- its life
+// ---------------------------------------------------------------------------
 
 session_core::session_core(runtime& rt, std::unique_ptr<worker_source> source,
                            int workers, const session_options& limits)
@@ -45,7 +49,16 @@ session_core::session_core(runtime& rt, std::unique_ptr<worker_source> source,
   source_->name_session(name_);
 }
 
-session_core::~session_core() = default;
+session_core::~session_core() {
+  // It ends on the reactor, or when that has ended.
+  timer_queue& timers = home().timers();
+  timers.disarm(late_release_);
+  for (const auto& [id, call] : open_) timers.disarm(call->grace);
+  for (const auto& call : awaiting_loss_) {
+    timers.disarm(call->patience);
+    timers.disarm(call->grace);
+  }
+}
 
 executor& session_core::home() noexcept { return runtime_.home(); }
 
@@ -74,8 +87,8 @@ void session_core::check_workers(std::span<const int> workers) const {
   for (std::size_t i = 0; i < workers.size(); ++i) {
     const int id = workers[i];
     if (id < 0 || static_cast<std::size_t>(id) >= links_.size()) {
-      throw std::invalid_argument(fmt::format("session: there is no worker {}: it has {}",
-                                              id, links_.size()));
+      throw std::invalid_argument(
+          fmt::format("session: there is no worker {}: it has {}", id, links_.size()));
     }
     if (std::ranges::count(workers, id) > 1)
       throw std::invalid_argument(fmt::format("session: worker {} stands twice", id));
@@ -106,6 +119,7 @@ task<void> session_core::hold(std::shared_ptr<session_core> self) {
 
 task<void> session_core::run() {
   const auto body = [this](scope& s) -> task<void> {
+    lives_ = &s;
     for (const auto& link : links_) s.spawn(live(*link));
     co_await closing_;
     if (is_closing_) co_await end_workers();
@@ -118,6 +132,7 @@ task<void> session_core::run() {
     broken = std::current_exception();
   }
   is_over_ = true;
+  lives_ = nullptr;
   fail_all(cause::closed, broken ? exception_text(broken) : "the session has ended");
   for (const auto& link : links_) {
     if (link->state() == worker_state::ready) link->lose({}, "the session has ended");
@@ -138,7 +153,8 @@ task<void> session_core::live(worker_link& link) {
     }
     std::string how = why.text();
     try {
-      std::string reason = co_await within(source_->ended(link.id()), patience_for_reason);
+      std::string reason =
+          co_await within(source_->ended(link.id()), patience_for_reason);
       if (!reason.empty()) how = std::move(reason);
     } catch (const timed_out&) {
       // It lives, silent or cut off: it is killed below.
@@ -191,14 +207,16 @@ task<void> session_core::respawn(int worker) {
     why.operation = operation_kind::form;
     throw world_error(std::move(why));
   }
-  for (const auto& [workers, mesh] : meshes_) {
-    if (std::ranges::count(workers, worker) == 0) continue;
-    describe_mesh(mesh, workers, link);
+  for (mesh_facts& mesh : meshes_) {
+    if (std::ranges::count(mesh.workers, worker) == 0) continue;
+    ++mesh.number;
+    describe_mesh(mesh, link);
     command_head head{};
     head.kind = command_kind::resume;
-    head.mesh = mesh;
+    head.mesh = mesh.id;
+    head.types = mesh.number;
     head.set(command_flag::forms_again);
-    for (const int other : workers) {
+    for (const int other : mesh.workers) {
       if (other != worker && link_of(other).state() == worker_state::ready)
         link_of(other).tell(head);
     }
@@ -210,15 +228,14 @@ task<void> session_core::respawn(int worker) {
 task<void> session_core::replay_on(int worker) {
   std::vector<register_id> again;
   for (const register_facts& each : facts_) {
-    const bool is_lost = registers_.is_live(each.which) && each.replay &&
-                         std::ranges::find(each.on, worker,
-                                           &std::pair<int, std::uint64_t>::first) !=
-                             each.on.end();
+    const bool is_lost =
+        registers_.is_live(each.which) && each.replay &&
+        std::ranges::find(each.on, worker, &std::pair<int, std::uint64_t>::first) !=
+            each.on.end();
     if (is_lost) again.push_back(each.which);
   }
-  std::ranges::sort(again, {}, [this](register_id which) {
-    return facts_[which.index].made_by;
-  });
+  std::ranges::sort(again, {},
+                    [this](register_id which) { return facts_[which.index].made_by; });
   for (const register_id which : again) {
     // It may have been dropped meanwhile.
     if (!registers_.is_live(which)) continue;
@@ -249,22 +266,81 @@ void session_core::lose(worker_link& link, const failure& why, const std::string
   }
   for (const auto& call : hurt) {
     call->told.push_back({link.id(), incarnation, why.cause, how});
-    failure f(why.cause, fmt::format("worker {}: {}", link.id(), how));
-    f.rank = link.id();
-    f.peer = why.peer;
-    f.noticed_after = why.noticed_after;
-    fail(call, std::move(f));
+    fail(call, loss_of(link));
     if (call->is_over()) settle(call);
+  }
+  for (const auto& call : std::exchange(awaiting_loss_, {})) {
+    if (call->part_of(link.id()) == nullptr) {
+      awaiting_loss_.push_back(call);
+      continue;
+    }
+    const std::string name = call->why->call;
+    call->why = loss_of(link);
+    call->why->world = world_name(name_);
+    call->why->operation = operation_kind::call;
+    call->why->call = name;
+    const auto own = std::ranges::find(call->told, link.id(), &worker_text::worker);
+    if (own == call->told.end()) {
+      call->told.insert(call->told.begin(), {link.id(), incarnation, why.cause, how});
+    } else {
+      std::rotate(call->told.begin(), own, own + 1);
+    }
+    end_awaiting_loss(*call);
+  }
+}
+
+failure session_core::loss_of(const worker_link& link) const {
+  const failure& why = link.why_lost();
+  failure f(why.cause, fmt::format("worker {}: {}", link.id(), link.loss()));
+  f.rank = link.id();
+  f.peer = why.peer;
+  f.noticed_after = why.noticed_after;
+  return f;
+}
+
+/// A world that breaks at a worker is often how another one's end is noticed first: the
+/// error waits a little for what ended that one.
+void session_core::await_loss(const std::shared_ptr<call_record>& call) {
+  call->awaits_loss = true;
+  awaiting_loss_.push_back(call);
+  home().arm(call->patience, later(home().now(), patience_for_reason));
+}
+
+void session_core::end_awaiting_loss(call_record& call) noexcept {
+  std::erase_if(awaiting_loss_, [&](const auto& each) { return each.get() == &call; });
+  home().timers().disarm(call.patience);
+  call.awaits_loss = false;
+  examine(call);
+}
+
+void session_core::note_stuck(call_record& call) noexcept {
+  for (const call_part& part : call.parts) {
+    if (part.is_over() || part.state == part_state::queued) continue;
+    worker_link& link = link_of(part.worker);
+    if (link.state() != worker_state::ready) continue;
+    link.note_stuck(call);
+    access::core(runtime_).log(
+        log_level::warning,
+        fmt::format(
+            "session {}: worker {} is stuck: {} after call {} of {} was ended, it "
+            "still runs it",
+            name_, part.worker, duration_text(limits_.grace), call.id, call.function));
+    if (limits_.on_stuck != stuck_worker::kill || lives_ == nullptr) continue;
+    lives_->spawn([](session_core& self, int worker) -> task<void> {
+      (void)co_await self.source_->end(worker, 0s);
+    }(*this, part.worker));
   }
 }
 
 void session_core::fail_all(cause why, const std::string& text) {
   const auto all = std::exchange(open_, {});
+  for (const auto& call : std::exchange(awaiting_loss_, {})) end_awaiting_loss(*call);
   for (const auto& [id, call] : all) {
     for (call_part& part : call->parts) {
       if (!part.is_over()) part.state = part_state::lost;
     }
     call->is_settled = true;
+    home().timers().disarm(call->grace);
     if (!call->why) {
       call->why.emplace(why, text);
       examine(*call);
@@ -272,7 +348,8 @@ void session_core::fail_all(cause why, const std::string& text) {
   }
 }
 
-// --- registers --------------------------------------------------------------------------
+// --- registers
+// --------------------------------------------------------------------------
 
 void session_core::name_result(const remote_request& request, call_record& call) {
   register_id which = request.into;
@@ -287,8 +364,8 @@ void session_core::name_result(const remote_request& request, call_record& call)
   register_facts& facts = facts_[which.index];
   facts.has_failed = false;
   for (const call_part& part : call.parts) {
-    const auto at = std::ranges::find(facts.on, part.worker,
-                                      &std::pair<int, std::uint64_t>::first);
+    const auto at =
+        std::ranges::find(facts.on, part.worker, &std::pair<int, std::uint64_t>::first);
     if (at == facts.on.end()) {
       facts.on.emplace_back(part.worker, part.incarnation);
     } else {
@@ -296,8 +373,8 @@ void session_core::name_result(const remote_request& request, call_record& call)
     }
   }
   if (!request.is_replayable) return;
-  auto kept = std::make_shared<kept_call>(kept_call{
-      call.function, request.types, {}, {}, request.takes});
+  auto kept = std::make_shared<kept_call>(
+      kept_call{call.function, request.types, {}, {}, request.takes});
   kept->written.assign(call.values.written().begin(), call.values.written().end());
   for (const const_buffer_view& each : call.values.beside()) {
     const auto* const first = static_cast<const std::byte*>(each.data());
@@ -311,6 +388,23 @@ std::vector<int> session_core::holders_of(register_id which) const {
   std::vector<int> all;
   for (const auto& [worker, incarnation] : facts_[which.index].on) all.push_back(worker);
   return all;
+}
+
+void session_core::note_dropped() noexcept {
+  if (is_drop_noted_.exchange(true)) return;
+  drop_note_.keep(shared_from_this());
+  if (!home().try_execute(drop_note_)) drop_note_.let_go();
+}
+
+// The next command takes the releases along; without one they go by themselves.
+void session_core::drop_noted() noexcept {
+  is_drop_noted_.store(false);
+  if (is_over_ || late_release_.is_armed()) return;
+  home().arm(late_release_, later(home().now(), patience_for_releases));
+}
+
+void session_core::release_late() noexcept {
+  if (!is_over_) release_dropped();
 }
 
 void session_core::release_dropped() {
@@ -345,29 +439,32 @@ void session_core::release_dropped() {
   }
 }
 
-// --- meshes -----------------------------------------------------------------------------
+// --- meshes
+// -----------------------------------------------------------------------------
 
 std::uint32_t session_core::mesh_of(const std::vector<int>& workers) {
   const auto [at, is_new] =
-      meshes_.emplace(workers, static_cast<std::uint32_t>(meshes_.size() + 1));
+      mesh_ids_.emplace(workers, static_cast<std::uint32_t>(meshes_.size() + 1));
   if (is_new) {
-    for (const int each : workers) describe_mesh(at->second, workers, link_of(each));
+    meshes_.push_back({at->second, workers});
+    for (const int each : workers) describe_mesh(meshes_.back(), link_of(each));
   }
   return at->second;
 }
 
-void session_core::describe_mesh(std::uint32_t mesh, const std::vector<int>& workers,
-                                 worker_link& to_worker) {
+void session_core::describe_mesh(const mesh_facts& mesh, worker_link& to_worker) {
   command_head head{};
   head.kind = command_kind::mesh;
-  head.mesh = mesh;
+  head.mesh = mesh.id;
+  head.types = mesh.number;
   value_writer values;
-  argument<std::vector<int>>::write(values, workers);
+  argument<std::vector<int>>::write(values, mesh.workers);
   head.values_bytes = static_cast<std::uint32_t>(values.written().size());
   to_worker.push(head, {values.written().begin(), values.written().end()});
 }
 
-// --- issuing ----------------------------------------------------------------------------
+// --- issuing
+// ----------------------------------------------------------------------------
 
 std::shared_ptr<call_record> session_core::issue(remote_request& request) {
   if (!home().is_current()) {
@@ -435,9 +532,10 @@ void session_core::check(const remote_request& request, const call_record& call)
     refuse(call, failure(cause::invalid_argument, e.what()));
   }
   if (request.is_replayable && !request.is_alone) {
-    refuse(call, failure(cause::invalid_argument,
-                         "a function that takes part in collectives cannot run again on "
-                         "one worker: declare it mw::alone, or do not make it replayable"));
+    refuse(call,
+           failure(cause::invalid_argument,
+                   "a function that takes part in collectives cannot run again on "
+                   "one worker: declare it mw::alone, or do not make it replayable"));
   }
   if (call.values.written().size() > command_wire::most_value_bytes) {
     refuse(call, failure(cause::invalid_argument,
@@ -451,7 +549,13 @@ void session_core::check(const remote_request& request, const call_record& call)
   }
   for (const int id : request.workers) {
     const worker_link& link = link_of(id);
-    if (link.state() == worker_state::ready) continue;
+    if (link.state() == worker_state::ready) {
+      if (link.stuck_in().empty()) continue;
+      failure f(cause::overdue,
+                fmt::format("worker {} is stuck in {}", id, link.stuck_in()));
+      f.rank = id;
+      refuse(call, std::move(f));
+    }
     failure f(link.state() == worker_state::lost && link.why_lost()
                   ? link.why_lost().cause
                   : cause::not_joined,
@@ -504,7 +608,8 @@ void session_core::refuse(const call_record& call, failure why) const {
   throw call_error(std::move(why), call.id, call.function, call.where, {});
 }
 
-// --- ending -----------------------------------------------------------------------------
+// --- ending
+// -----------------------------------------------------------------------------
 
 std::shared_ptr<call_record> session_core::find(std::uint64_t call) const noexcept {
   const auto at = open_.find(call);
@@ -525,13 +630,24 @@ bool call_record::is_answered() const noexcept {
   return false;
 }
 
+call_record::~call_record() {
+  MW_ASSERT(!patience.is_armed() && !grace.is_armed(),
+            "a call that its session has let go waits for nothing");
+}
+
+void call_record::waited_for_loss() noexcept { core.end_awaiting_loss(*this); }
+
+void call_record::grace_is_over() noexcept { core.note_stuck(*this); }
+
 void call_record::given_up(cause why_given_up) noexcept {
   core.give_up(*this, why_given_up);
 }
 
 void session_core::examine(call_record& call) noexcept {
   // Law 4: the caller's memory is read no more.
-  if (call.waiter == nullptr || !call.is_answered() || call.is_being_sent()) return;
+  if (call.waiter == nullptr || !call.is_answered() || call.is_being_sent() ||
+      call.awaits_loss)
+    return;
   call.deadline.end();
   call.is_told = true;
   std::exchange(call.waiter, nullptr)->resume();
@@ -550,6 +666,7 @@ void session_core::part_failed(const std::shared_ptr<call_record>& call,
   f.rank = text.worker;
   text.cause = f.cause;
   call->told.push_back(std::move(text));
+  if (!call->has_failed() && f.breaks_world()) await_loss(call);
   fail(call, std::move(f));
   if (call->is_over()) settle(call);
 }
@@ -560,7 +677,8 @@ void session_core::give_up(call_record& call, cause why) noexcept {
   std::string waits;
   for (const call_part& part : call.parts) {
     if (!part.is_over())
-      waits += fmt::format("{} {}", waits.empty() ? "not ended by worker" : ",", part.worker);
+      waits +=
+          fmt::format("{} {}", waits.empty() ? "not ended by worker" : ",", part.worker);
   }
   fail(open, failure(why, waits));
   if (open->is_over()) settle(open);
@@ -573,8 +691,8 @@ void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
   why.operation = operation_kind::call;
   why.call = fmt::format("{} of {}", call->id, call->is_sync() ? "sync" : call->function);
   call->why = std::move(why);
-  call->failed_at = home().now();
   end_parts(*call);
+  if (!call->is_over()) home().arm(call->grace, later(home().now(), limits_.grace));
   if (call->is_told && !call->was_cancelled) untold_.emplace(call->id, call);
   examine(*call);
   const register_id result = call->head.result;
@@ -599,6 +717,7 @@ void session_core::end_parts(call_record& call) {
   head.call = call.id;
   for (call_part& part : call.parts) {
     worker_link& link = link_of(part.worker);
+    if (call.head.mesh != 0) link.hold_behind(call.id);
     if (part.state == part_state::queued && link.take_back(call)) {
       part.state = part_state::unsent;
     } else if (part.state == part_state::sending || part.state == part_state::begun) {
@@ -610,6 +729,7 @@ void session_core::end_parts(call_record& call) {
 /// All have ended it: lets those go on that are held behind it.
 void session_core::settle(const std::shared_ptr<call_record>& call) {
   if (std::exchange(call->is_settled, true)) return;
+  home().timers().disarm(call->grace);
   open_.erase(call->id);
   if (!call->has_failed()) return;
   command_head head{};
@@ -618,9 +738,11 @@ void session_core::settle(const std::shared_ptr<call_record>& call) {
   const bool forms_again = must_form_again(*call);
   if (forms_again) {
     head.mesh = call->head.mesh;
+    head.types = ++meshes_[head.mesh - 1].number;
     head.set(command_flag::forms_again);
   }
   for (const call_part& part : call->parts) {
+    link_of(part.worker).let_go(call->id);
     if (part.state == part_state::lost) continue;
     if (part.is_held() || forms_again) link_of(part.worker).tell(head);
   }

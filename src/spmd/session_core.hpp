@@ -1,6 +1,7 @@
 // Session core: the controller of a session.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -83,6 +84,8 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] const std::shared_ptr<dropped_registers>& dropped() const noexcept {
     return dropped_;
   }
+  /// Is told that drefs were dropped. Thread: any.
+  void note_dropped() noexcept;
   /// Returns the workers that have a register. Errors: std::invalid_argument if it was
   /// dropped.
   [[nodiscard]] std::vector<int> holders_of(register_id which) const;
@@ -91,6 +94,9 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   /// Returns the open call of that number, or null.
   [[nodiscard]] std::shared_ptr<call_record> find(std::uint64_t call) const noexcept;
   void part_sent(call_record& call) noexcept { examine(call); }
+  // --- what its calls tell
+  void end_awaiting_loss(call_record& call) noexcept;
+  void note_stuck(call_record& call) noexcept;
   void part_ended(const std::shared_ptr<call_record>& call);
   void part_failed(const std::shared_ptr<call_record>& call, worker_text text);
 
@@ -107,6 +113,13 @@ class session_core final : public std::enable_shared_from_this<session_core> {
     std::shared_ptr<const kept_call> replay;
   };
 
+  struct mesh_facts {
+    std::uint32_t id = 0;
+    std::vector<int> workers;
+    /// Which of its worlds the workers form, or have.
+    std::uint64_t number = 1;
+  };
+
   [[nodiscard]] static task<void> hold(std::shared_ptr<session_core> self);
   [[nodiscard]] task<void> run();
   [[nodiscard]] task<void> live(worker_link& link);
@@ -118,11 +131,14 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[noreturn]] void refuse(const call_record& call, failure why) const;
   void name_result(const remote_request& request, call_record& call);
   [[nodiscard]] std::uint32_t mesh_of(const std::vector<int>& workers);
-  void describe_mesh(std::uint32_t mesh, const std::vector<int>& workers,
-                     worker_link& to_worker);
+  void describe_mesh(const mesh_facts& mesh, worker_link& to_worker);
   void release_dropped();
+  void drop_noted() noexcept;
+  void release_late() noexcept;
 
   void fail(const std::shared_ptr<call_record>& call, failure why);
+  void await_loss(const std::shared_ptr<call_record>& call);
+  [[nodiscard]] failure loss_of(const worker_link& link) const;
   void end_parts(call_record& call);
   void settle(const std::shared_ptr<call_record>& call);
   [[nodiscard]] static bool must_form_again(const call_record& call) noexcept;
@@ -138,11 +154,18 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   std::map<std::uint64_t, std::shared_ptr<call_record>> open_;
   /// Calls that failed after their awaiters went on, until somebody is told.
   std::map<std::uint64_t, std::shared_ptr<call_record>> untold_;
+  /// Calls that failed since another worker is lost, as one of theirs says.
+  std::vector<std::shared_ptr<call_record>> awaiting_loss_;
   register_table registers_;
   std::vector<register_facts> facts_;
   std::shared_ptr<dropped_registers> dropped_;
-  std::map<std::vector<int>, std::uint32_t> meshes_;
+  std::map<std::vector<int>, std::uint32_t> mesh_ids_;
+  std::vector<mesh_facts> meshes_;  ///< by their ids, from 1 on
   std::uint64_t last_call_ = 0;
+  scope* lives_ = nullptr;
+  std::atomic<bool> is_drop_noted_{false};
+  kept_member_work<&session_core::drop_noted> drop_note_{*this};
+  member_timer<&session_core::release_late> late_release_{*this};
   bool is_closing_ = false;
   bool is_over_ = false;
   event closing_;

@@ -33,8 +33,8 @@ class thread_source::worker_place {
   worker_place(const runtime_options& options, store& meeting,
                const function_table& functions, worker_seat seat)
       : runtime_(options),
-        running_(runtime_.start(
-            run(runtime_, meeting, functions, std::move(seat), said_))) {}
+        running_(
+            runtime_.start(run(runtime_, meeting, functions, std::move(seat), said_))) {}
 
   [[nodiscard]] bool has_ended() const { return running_.is_ready(); }
   /// Says how it ended; empty if in order. Precondition: `has_ended()`.

@@ -11,9 +11,10 @@ namespace manyworlds::inline v0::detail {
 // The name comes last: it is the user's, and may have spaces.
 std::string worker_invitation::text() const {
   const session_options& limits = seat.limits;
-  return fmt::format("1 {} {} {} {} {} {} {} {}", store, seat.id, seat.incarnation,
+  return fmt::format("1 {} {} {} {} {} {} {} {} {}", store, seat.id, seat.incarnation,
                      limits.start.count(), limits.suspect_after.count(),
-                     limits.lost_after.count(), limits.window, seat.session);
+                     limits.lost_after.count(), limits.window, limits.window_bytes,
+                     seat.session);
 }
 
 worker_invitation worker_invitation::of(const std::string& text) {
@@ -25,7 +26,7 @@ worker_invitation worker_invitation::of(const std::string& text) {
   std::int64_t lost_after = 0;
   session_options& limits = found.seat.limits;
   in >> version >> found.store >> found.seat.id >> found.seat.incarnation >> start >>
-      suspect_after >> lost_after >> limits.window >> std::ws;
+      suspect_after >> lost_after >> limits.window >> limits.window_bytes >> std::ws;
   std::getline(in, found.seat.session);
   if (!in || version != 1) {
     throw std::invalid_argument(

@@ -18,7 +18,8 @@ using command_wire::command_kind;
 using command_wire::reply_head;
 using command_wire::reply_kind;
 
-// --- what goes out ----------------------------------------------------------------------
+// --- what goes out
+// ----------------------------------------------------------------------
 
 void worker_link::push(std::shared_ptr<call_record> call) {
   outbox_.push_back({call->head, std::move(call), {}});
@@ -52,8 +53,12 @@ void worker_link::close() {
 
 bool worker_link::may_send() const noexcept {
   if (!urgent_.empty()) return true;
+  if (outbox_.empty()) return false;
+  const outgoing& next = outbox_.front();
+  if (next.call && !held_behind_.empty() && next.call->id > *held_behind_.begin())
+    return false;
   // What is larger than the window goes alone.
-  return !outbox_.empty() && flights_.size() < core_.limits().window &&
+  return flights_.size() < core_.limits().window &&
          (flights_.empty() || bytes_in_flight_ < core_.limits().window_bytes);
 }
 
@@ -106,7 +111,8 @@ task<void> worker_link::send(outgoing& next) {
   core_.part_sent(call);
 }
 
-// --- what comes back --------------------------------------------------------------------
+// --- what comes back
+// --------------------------------------------------------------------
 
 task<void> worker_link::read() {
   for (;;) {
@@ -118,16 +124,15 @@ task<void> worker_link::read() {
 }
 
 void worker_link::take_reply(const reply_head& head, received_block block) {
-  const bool is_whole = head.values_bytes <= block.size() &&
-                        head.beside_bytes <= block.size() &&
-                        beside_at(head.values_bytes, head.beside_bytes) +
-                                head.beside_bytes ==
-                            block.size();
+  const bool is_whole =
+      head.values_bytes <= block.size() && head.beside_bytes <= block.size() &&
+      beside_at(head.values_bytes, head.beside_bytes) + head.beside_bytes == block.size();
   if (!is_whole || head.done < done_ || head.done - done_ > flights_.size() ||
       head.kind < reply_kind::ended || head.kind > reply_kind::progress) {
     control_.fail("a reply that contradicts itself");
     return;
   }
+  if (head.call == stuck_call_) stuck_in_.clear();
   const std::shared_ptr<call_record> call = core_.find(head.call);
   call_part* const part = call ? call->part_of(id_) : nullptr;
   // One that was answered, as by its end here that crossed the controller's, is over.
@@ -140,12 +145,14 @@ void worker_link::take_reply(const reply_head& head, received_block block) {
     if (head.kind == reply_kind::failed) {
       part->state = part_state::failed;
       const std::span<const std::byte> said = block.bytes_at(0, head.values_bytes);
-      worker_text text{id_, incarnation_, static_cast<enum cause>(head.why),
+      worker_text text{id_,
+                       incarnation_,
+                       static_cast<enum cause>(head.why),
                        {reinterpret_cast<const char*>(said.data()), said.size()}};
       core_.part_failed(call, std::move(text));
     } else {
-      part->state = head.kind == reply_kind::ended ? part_state::ended
-                                                   : part_state::skipped;
+      part->state =
+          head.kind == reply_kind::ended ? part_state::ended : part_state::skipped;
       if (!call->answers.empty() && head.values_bytes > 0) {
         const auto rank = static_cast<std::size_t>(part - call->parts.data());
         call->answers[rank] = {std::move(block), head.values_bytes, head.beside_bytes};
@@ -171,7 +178,8 @@ void worker_link::note_done(std::uint64_t done) {
   wake_.set();
 }
 
-// --- its life ---------------------------------------------------------------------------
+// --- its life
+// ---------------------------------------------------------------------------
 
 task<void> worker_link::serve(std::uint64_t incarnation) {
   incarnation_ = incarnation;
@@ -210,12 +218,19 @@ task<void> worker_link::join() {
   }
 }
 
+void worker_link::note_stuck(const call_record& in) {
+  stuck_call_ = in.id;
+  stuck_in_ = "call " + std::to_string(in.id) + " of " + in.function;
+}
+
 void worker_link::lose(failure why, std::string how) {
+  stuck_in_.clear();
   state_ = worker_state::lost;
   why_lost_ = std::move(why);
   loss_ = std::move(how);
   control_ = world();
   outbox_.clear();
+  held_behind_.clear();
   urgent_.clear();
   flights_.clear();
   bytes_in_flight_ = 0;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,13 @@ class worker_link {
   void push(command_wire::command_head head, std::vector<std::byte> block);
   /// Takes a call out that was not begun to be sent. Returns whether it was there.
   bool take_back(const call_record& call);
+  /// Keeps back the calls behind this one, until `let_go`: its workers may have to form
+  /// their world anew before.
+  void hold_behind(std::uint64_t call) { held_behind_.insert(call); }
+  void let_go(std::uint64_t call) {
+    held_behind_.erase(call);
+    wake_.set();
+  }
   /// Tells it at once, in front of all that waits.
   void tell(command_wire::command_head head);
   /// Sends no more calls.
@@ -48,6 +56,10 @@ class worker_link {
   [[nodiscard]] event& decided() noexcept { return decided_; }
   /// Is set when another incarnation is wanted.
   [[nodiscard]] event& wanted() noexcept { return wanted_; }
+  /// Notes that it does not end that call; until it has.
+  void note_stuck(const call_record& in);
+  /// Returns the call that it does not end; empty if there is none.
+  [[nodiscard]] const std::string& stuck_in() const noexcept { return stuck_in_; }
   /// Notes that it is gone.
   void lose(failure why, std::string how);
 
@@ -75,9 +87,12 @@ class worker_link {
   std::uint64_t incarnation_ = 0;
   worker_state state_ = worker_state::starting;
   std::string loss_;
+  std::string stuck_in_;
+  std::uint64_t stuck_call_ = 0;
   failure why_lost_;
   world control_;
   std::deque<outgoing> outbox_;
+  std::set<std::uint64_t> held_behind_;
   std::deque<command_wire::command_head> urgent_;
   std::deque<flight> flights_;
   std::uint64_t done_ = 0;

@@ -12,6 +12,7 @@
 #include "manyworlds/coro/shield.hpp"
 #include "manyworlds/coro/stop.hpp"
 #include "manyworlds/coro/sync_wait.hpp"
+#include "manyworlds/coro/when_all.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/format.hpp"
@@ -29,7 +30,8 @@ using command_wire::reply_head;
 // What the controller knows it needs no answer about is told this often, of its window.
 constexpr std::uint64_t progress_parts = 4;
 
-// --- commands ---------------------------------------------------------------------------
+// --- commands
+// ---------------------------------------------------------------------------
 
 std::string_view worker_loop::command::name() noexcept {
   const std::span<std::byte> text = block.bytes_at(0, head.name_bytes);
@@ -60,18 +62,23 @@ void worker_loop::check(const command& c) {
   throw value_error("a command whose lengths contradict each other");
 }
 
-// --- meshes -----------------------------------------------------------------------------
+// --- meshes
+// -----------------------------------------------------------------------------
 
 /// A mesh that this worker belongs to.
 struct worker_loop::mesh_seat {
+  std::uint32_t id = 0;
   std::vector<int> ids;
   rank_t rank = 0;
   manyworlds::world world;
+  /// Which of its worlds it has, or is forming, and which it should have.
+  std::uint64_t number = 0;
+  std::uint64_t wanted = 0;
+  event another_wanted;
   /// Set when the forming that is under way has ended.
   event settled;
   /// Why there is no world; empty if there is one.
   std::string trouble;
-  bool forms_again = false;
   bool is_forming = false;
 };
 
@@ -112,11 +119,11 @@ worker_loop::~worker_loop() = default;
 
 task<void> worker_loop::run() {
   co_await control_;
-  // A call that is cut by the end of the controller is cancelled, and what it began beside
-  // later calls too.
+  // A call that is cut by the end of the controller is cancelled, and what it began
+  // beside later calls too.
   const auto body = [this](scope& s) -> task<void> {
     beside_ = &s;
-    co_await when_any(read_until_gone(), obey(s));
+    co_await when_any(read_until_gone(), obey());
     s.cancel();
   };
   co_await scope::run(body);
@@ -173,22 +180,24 @@ task<void> worker_loop::end_call(std::uint64_t call) {
 }
 
 void worker_loop::resume(const command& c) {
-  if (c.head.has(command_flag::forms_again)) {
-    const auto at = meshes_.find(c.head.mesh);
-    if (at != meshes_.end()) at->second->forms_again = true;
+  const auto at = meshes_.find(c.head.mesh);
+  if (c.head.has(command_flag::forms_again) && at != meshes_.end()) {
+    mesh_seat& mesh = *at->second;
+    mesh.wanted = c.head.types;
+    mesh.another_wanted.set();
     // One that has gone on waits for members that wait for this world's next epoch.
-    if (running_ != nullptr && at != meshes_.end() &&
-        running_->mesh == at->second.get() && running_->id > c.head.call) {
-      at->second->world.fail("call " + std::to_string(c.head.call) +
-                             " had ended in the middle of what its workers do together");
+    if (running_ != nullptr && running_->mesh == &mesh && running_->id > c.head.call) {
+      mesh.world.fail("call " + std::to_string(c.head.call) +
+                      " had ended in the middle of what its workers do together");
     }
+    form_what_is_over();
   }
   if (held_by_ != c.head.call) return;
   held_by_ = 0;
   resumed_.set();
 }
 
-task<void> worker_loop::obey(scope& s) {
+task<void> worker_loop::obey() {
   for (;;) {
     while (waiting_.empty()) {
       arrived_.reset();
@@ -196,29 +205,36 @@ task<void> worker_loop::obey(scope& s) {
     }
     command c = std::move(waiting_.front());
     waiting_.pop_front();
-    if (c.head.kind == command_kind::close) co_return;
-    co_await carry_out(c, s);
-    form_what_is_over(s);
+    if (c.head.kind == command_kind::close) {
+      co_await leave_meshes();
+      co_return;
+    }
+    co_await carry_out(c);
+    form_what_is_over();
   }
 }
 
-task<void> worker_loop::carry_out(command& c, scope& s) {
+task<void> worker_loop::carry_out(command& c) {
   switch (c.head.kind) {
     case command_kind::call:
     case command_kind::sync:
       co_await execute(c);
       break;
     case command_kind::mesh:
-      add_mesh(c, s);
+      add_mesh(c);
       break;
     default:
       break;
   }
   release(c);
   ++done_;
-  // `execute` has told of the call before it was counted.
-  if (done_ - told_ >= std::max<std::uint64_t>(1, seat_.limits.window / progress_parts))
-    co_await tell_progress();
+  bytes_done_ += c.block.size();
+  // `execute` may have told of the call before it was counted.
+  const bool is_due =
+      done_ - told_ >= std::max<std::uint64_t>(1, seat_.limits.window / progress_parts) ||
+      bytes_done_ >= seat_.limits.window_bytes / progress_parts;
+  if (is_due && done_ > told_) co_await tell_progress();
+  if (done_ == told_) bytes_done_ = 0;
 }
 
 void worker_loop::release(command& c) noexcept {
@@ -230,7 +246,7 @@ void worker_loop::release(command& c) noexcept {
   }
 }
 
-void worker_loop::add_mesh(command& c, scope& s) {
+void worker_loop::add_mesh(command& c) {
   auto at = std::make_unique<mesh_seat>();
   value_reader in = c.values();
   at->ids = argument<std::vector<int>>::read(in);
@@ -238,50 +254,62 @@ void worker_loop::add_mesh(command& c, scope& s) {
   if (own == at->ids.end() || at->ids.size() > command_wire::most_members)
     throw value_error("a mesh without this worker");
   at->rank = static_cast<rank_t>(own - at->ids.begin());
-  at->world = world(runtime_, meeting_,
-                    {.name = mesh_name(seat_.session, c.head.mesh),
-                     .rank = at->rank,
-                     .size = static_cast<rank_t>(at->ids.size()),
-                     .form = seat_.limits.start,
-                     .suspect_after = seat_.limits.suspect_after,
-                     .broken_after = seat_.limits.lost_after});
-  mesh_seat& made = *at;
+  at->id = c.head.mesh;
+  at->wanted = c.head.types;
   meshes_[c.head.mesh] = std::move(at);
-  made.is_forming = true;
-  s.spawn(form(made));
+  form_what_is_over();
 }
 
+/// Forms the world that is wanted; gives one up that is forming when another is.
 task<void> worker_loop::form(mesh_seat& at) {
-  try {
-    co_await at.world;
+  while (at.number != at.wanted) {
+    at.number = at.wanted;
+    at.another_wanted.reset();
+    at.world = world(runtime_, meeting_,
+                     {.name = mesh_name(seat_.session, at.id, at.number),
+                      .rank = at.rank,
+                      .size = static_cast<rank_t>(at.ids.size()),
+                      .form = seat_.limits.start,
+                      .suspect_after = seat_.limits.suspect_after,
+                      .broken_after = seat_.limits.lost_after});
     at.trouble.clear();
-  } catch (...) {
-    at.trouble = handled_exception_text();
+    auto formed = [](world& w) -> task<void> { co_await w; };
+    auto another = [](event& wanted) -> task<void> { co_await wanted; };
+    try {
+      co_await when_any(formed(at.world), another(at.another_wanted));
+    } catch (...) {
+      at.trouble = handled_exception_text();
+    }
   }
   at.is_forming = false;
   at.settled.set();
 }
 
-task<void> worker_loop::form_again(mesh_seat& at) {
-  try {
-    world next = co_await at.world.reform();
-    at.world = std::move(next);
-    at.trouble.clear();
-  } catch (...) {
-    at.trouble = handled_exception_text();
-  }
-  at.is_forming = false;
-  at.settled.set();
-}
-
-void worker_loop::form_what_is_over(scope& s) {
+/// Begins to form the worlds that are over, but for that of the call that runs.
+void worker_loop::form_what_is_over() {
   for (auto& [id, at] : meshes_) {
-    if (!at->forms_again || at->is_forming) continue;
-    at->forms_again = false;
+    if (at->number == at->wanted || at->is_forming) continue;
+    if (running_ != nullptr && running_->mesh == at.get()) continue;
     at->is_forming = true;
     at->settled.reset();
-    s.spawn(form_again(*at));
+    beside_->spawn(form(*at));
   }
+}
+
+/// All members do, so that none takes the end of another for a loss.
+task<void> worker_loop::leave_meshes() {
+  std::vector<task<void>> leaving;
+  for (auto& [id, at] : meshes_) {
+    if (at->is_forming || !at->world || at->world.state() != world_state::up) continue;
+    leaving.push_back([](world& w) -> task<void> {
+      try {
+        co_await w.leave();
+      } catch (const world_error&) {
+        // It was told in the log, and there is nobody left to tell.
+      }
+    }(at->world));
+  }
+  co_await when_all(std::move(leaving));
 }
 
 worker_loop::position worker_loop::position_of(const mesh_seat* at) const {
@@ -291,7 +319,8 @@ worker_loop::position worker_loop::position_of(const mesh_seat* at) const {
           c.messages_received};
 }
 
-// --- calls ------------------------------------------------------------------------------
+// --- calls
+// ------------------------------------------------------------------------------
 
 task<void> worker_loop::execute(command& c) {
   outcome out;
@@ -398,7 +427,8 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
   }
 }
 
-// --- replies ----------------------------------------------------------------------------
+// --- replies
+// ----------------------------------------------------------------------------
 
 task<void> worker_loop::tell(const command& c, outcome& out) {
   reply_head head{};

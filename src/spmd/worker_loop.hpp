@@ -52,8 +52,8 @@ class worker_loop {
   worker_loop& operator=(const worker_loop&) = delete;
   ~worker_loop();
 
-  /// Ends when the controller closes or is gone. Errors: the causes of forming the control
-  /// world, and of its break.
+  /// Ends when the controller closes or is gone. Errors: the causes of forming the
+  /// control world, and of its break.
   [[nodiscard]] task<void> run();
   /// Calls it once the controller is gone, before what runs is cancelled.
   void when_controller_is_gone(std::function<void()> told) { gone_ = std::move(told); }
@@ -87,19 +87,19 @@ class worker_loop {
 
   [[nodiscard]] task<void> read_until_gone();
   [[nodiscard]] task<void> read();
-  [[nodiscard]] task<void> obey(scope& s);
+  [[nodiscard]] task<void> obey();
   void check(const command& c);
   [[nodiscard]] task<void> end_call(std::uint64_t call);
   void resume(const command& c);
 
-  [[nodiscard]] task<void> carry_out(command& c, scope& s);
+  [[nodiscard]] task<void> carry_out(command& c);
   [[nodiscard]] task<void> execute(command& c);
   [[nodiscard]] task<void> run_function(command& c, running_call& call, outcome& out);
   void release(command& c) noexcept;
-  void add_mesh(command& c, scope& s);
-  [[nodiscard]] static task<void> form(mesh_seat& at);
-  [[nodiscard]] static task<void> form_again(mesh_seat& at);
-  void form_what_is_over(scope& s);
+  void add_mesh(command& c);
+  [[nodiscard]] task<void> form(mesh_seat& at);
+  void form_what_is_over();
+  [[nodiscard]] task<void> leave_meshes();
   [[nodiscard]] position position_of(const mesh_seat* at) const;
 
   [[nodiscard]] task<void> tell(const command& c, outcome& out);
@@ -126,6 +126,7 @@ class worker_loop {
   std::deque<done_call> latest_;
   std::uint64_t done_ = 0;
   std::uint64_t told_ = 0;
+  std::size_t bytes_done_ = 0;  ///< since it was told
   /// The one thread of blocking functions; there from the first of them on.
   std::unique_ptr<worker_thread> compute_;
   scope* beside_ = nullptr;

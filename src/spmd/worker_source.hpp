@@ -22,8 +22,8 @@ class worker_source {
   virtual void name_session(const std::string& name) = 0;
   /// Returns where controller and workers meet.
   [[nodiscard]] virtual store& meeting() noexcept = 0;
-  /// Starts the incarnation, which joins by itself. Precondition: the one before was ended.
-  /// Errors: what cannot be started, as text.
+  /// Starts the incarnation, which joins by itself. Precondition: the one before was
+  /// ended. Errors: what cannot be started, as text.
   [[nodiscard]] virtual task<void> start(int worker, std::uint64_t incarnation) = 0;
   /// Waits until it has ended by itself, and says how. Errors: none.
   [[nodiscard]] virtual task<std::string> ended(int worker) = 0;

@@ -77,6 +77,10 @@ TEST_CASE("a name that was released, or fails, is refused for what it is") {
   CHECK_THROWS_WITH(file.find(old), "register 4 holds nothing on this worker");
   CHECK_THROWS_WITH(file.fill(old, held(3)),
                     "register 4 is filled by a later call already");
+  // A call into it fills it again.
+  file.fill(renewed, held(3));
+  CHECK(value_in(file, renewed) == 3);
+  CHECK(file.held() == 1);
   file.fail({5, 1}, 17, "load");
   CHECK_THROWS_WITH(file.find({5, 1}),
                     "call 17 of load, which should have made it, failed");

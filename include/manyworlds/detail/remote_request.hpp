@@ -48,8 +48,8 @@ enum class answer_wish : std::uint8_t {
   all_values
 };
 
-/// One call, as the controller wrote it; without a function it is a `sync`. Lifetime: what the arguments refer to lives
-/// until the await has ended.
+/// One call, as the controller wrote it; without a function it is a `sync`. Lifetime:
+/// what the arguments refer to lives until the await has ended.
 struct remote_request {
   std::shared_ptr<session_core> core;
   std::string_view function;
@@ -112,7 +112,8 @@ class sync_awaiter : public remote_awaiter {
 
 /// Makes the request of a `sync` that is about one register, or about all.
 [[nodiscard]] remote_request sync_request(std::shared_ptr<session_core> core,
-                                          std::vector<int> workers, source_position where);
+                                          std::vector<int> workers,
+                                          source_position where);
 
 /// What `co_await` of a dref gives an awaiter of.
 class MANYWORLDS_MUST_AWAIT sync_awaitable : public not_for_asio {

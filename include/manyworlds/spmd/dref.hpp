@@ -31,7 +31,7 @@ class [[nodiscard("the value is let go when it is dropped")]] dref
   using value_type = T;
 
   dref() noexcept = default;
-  dref(dref&& other) noexcept = default;
+  dref(dref && other) noexcept = default;
   dref& operator=(dref&& other) noexcept = default;
   // Compilers print the line, and the reason with it.
   dref(const dref&) = delete;  // one handle: std::move it, or pass a const mw::dref<T>&

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "manyworlds/detail/builtin_names.hpp"
 #include "manyworlds/spmd/remote_call.hpp"
 #include "manyworlds/spmd/remote_function.hpp"
 
@@ -31,7 +32,7 @@ concept fits_parameter =
     (!std::is_reference_v<Parameter> &&
      (std::convertible_to<Given, Parameter> ||
       (!std::is_arithmetic_v<Parameter> &&
-       requires(value_writer& out, const std::remove_cvref_t<Given>& given) {
+       requires(value_writer & out, const std::remove_cvref_t<Given>& given) {
          argument<Parameter>::write(out, given);
        })));
 
@@ -101,6 +102,30 @@ class mesh {
                             const Given&... arguments) const {
     return describe<Result, P...>(function, detail::answer_wish::none, arguments...);
   }
+  /// Puts a copy of a tensor, or of other elements in host memory, on each worker.
+  remote_call<tensor> put(const tensor& given) const {
+    return call(detail::put_function, given);
+  }
+  remote_call<tensor> put(const_buffer_view given) const {
+    return put(given, given.count());
+  }
+  /// Puts elements there in that shape. Errors: std::invalid_argument unless it has as
+  /// many.
+  remote_call<tensor> put(const_buffer_view given, const shape& as) const;
+  /// Makes a tensor of zeros on each worker.
+  remote_call<tensor> empty(const shape& of, dtype type) const {
+    return call(detail::empty_function, of, type);
+  }
+  /// Replaces the tensor of one worker.
+  [[nodiscard]] auto copy_to(const dref<tensor>& to, int worker,
+                             const tensor& given) const {
+    return call(detail::put_function, given).on(worker).into(to);
+  }
+  /// Gives a copy of the tensor of one worker.
+  [[nodiscard]] auto copy_from(const dref<tensor>& from, int worker) const {
+    return call(detail::copy_function, from).on(worker).from(worker);
+  }
+
   /// Waits until the workers have ended all that was issued to them before. Errors: the
   /// call_error of a call that was not told yet, the earliest first.
   [[nodiscard]] detail::sync_awaitable sync(
@@ -127,8 +152,9 @@ class mesh {
     static_assert(has_as_many, "the function takes another number of arguments");
     if constexpr (has_as_many) {
       constexpr bool fit = (detail::fits_parameter<P, Given> && ...);
-      static_assert(fit, "an argument does not fit: T& and const T& take a mw::dref<T>, "
-                         "all other parameters a value");
+      static_assert(fit,
+                    "an argument does not fit: T& and const T& take a mw::dref<T>, "
+                    "all other parameters a value");
       detail::remote_request request =
           detail::request_on(core_, workers_, source_position());
       request.function = function.name();

@@ -108,8 +108,9 @@ class MANYWORLDS_MUST_AWAIT remote_call : public detail::not_for_asio {
   /// Asks for the value that the worker of that id gives, and ends with its answer. If
   /// another worker fails later, that is told at the next `sync`.
   [[nodiscard]] auto from(int worker, source_position where = source_position()) && {
-    static_assert(remote_value<Result>, "what the function gives is no value: it can only "
-                                        "stay in a register");
+    static_assert(remote_value<Result>,
+                  "what the function gives is no value: it can only "
+                  "stay in a register");
     request_.wish = detail::answer_wish::one_value;
     request_.from = worker;
     request_.where = where;
@@ -117,16 +118,17 @@ class MANYWORLDS_MUST_AWAIT remote_call : public detail::not_for_asio {
   }
   /// Asks for the values of all workers, by rank.
   [[nodiscard]] auto all(source_position where = source_position()) && {
-    static_assert(remote_value<Result>, "what the function gives is no value: it can only "
-                                        "stay in a register");
+    static_assert(remote_value<Result>,
+                  "what the function gives is no value: it can only "
+                  "stay in a register");
     request_.wish = detail::answer_wish::all_values;
     request_.where = where;
     return remote_call<Result, detail::gives_all<Result>>(std::move(request_));
   }
   /// Makes the call on these workers only, in this order of ranks.
   template <std::convertible_to<int>... Workers>
-  requires(sizeof...(Workers) > 0) MANYWORLDS_MUST_AWAIT
-      remote_call&& on(Workers... workers) && {
+  requires(sizeof...(Workers) > 0) MANYWORLDS_MUST_AWAIT remote_call &&
+      on(Workers... workers) && {
     request_.workers = {static_cast<int>(workers)...};
     return std::move(*this);
   }

@@ -39,7 +39,8 @@ struct session_worker {
 /// One program, the controller, that drives n workers through calls. A session is its
 /// mesh of all of them.
 ///
-///     constexpr mw::remote_function<mw::tensor(const layer&, const mw::tensor&)> mlp{"mlp"};
+///     constexpr mw::remote_function<mw::tensor(const layer&, const mw::tensor&)>
+///     mlp{"mlp"};
 ///
 ///     mw::session s = co_await mw::session::start(rt, mw::threads{4, functions});
 ///     auto w = co_await s.call(load, path, 0).replayable();

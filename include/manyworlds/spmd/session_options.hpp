@@ -47,7 +47,8 @@ struct session_options {
 /// Lifetime: the table outlives the session.
 class threads {
  public:
-  threads(int workers, const function_table& functions, session_options limits = {}) noexcept
+  threads(int workers, const function_table& functions,
+          session_options limits = {}) noexcept
       : workers_(workers), functions_(&functions), limits_(limits) {}
 
   [[nodiscard]] int workers() const noexcept { return workers_; }

@@ -1,0 +1,189 @@
+// Calls of sessions that fail: ended on all workers, told once, and the session goes on
+// (S-b, S-c; disco A25, A47 to A50, A57, A58).
+#include <stop_token>
+
+#include "session_fixture.hpp"
+
+namespace manyworlds::spmd_tests {
+
+namespace {
+
+/// The session is as good as new: its mesh has a world, and all take part.
+task<void> check_all_work(const session& s) {
+  const std::vector<int> all = co_await s.call(fails_on, 1000).all();
+  const std::vector<int> wanted(s.size(), static_cast<int>(s.size()));
+  CHECK(all == wanted);
+}
+
+}  // namespace
+
+TEST_CASE("disco A47, S-b: what throws on one worker is ended on all, and named") {
+  in_each_kind(3, [](session& s) -> task<void> {
+    for (int which = 0; which < 3; ++which) {
+      const refusal told = co_await refusal_of(s.call(fails_on, which));
+      CHECK(told.cause == cause::handler_failed);
+      CHECK(told.function == "fails_on");
+      REQUIRE(told.workers.size() == 1);
+      CHECK(told.workers[0].worker == which);
+      CHECK(told.workers[0].text == "asked to fail " + std::to_string(which));
+      CHECK(told.says("asked to fail"));
+      co_await check_all_work(s);
+    }
+  });
+}
+
+TEST_CASE("disco A49: what throws on all workers is one error") {
+  in_each_kind(3, [](session& s) -> task<void> {
+    const refusal told = co_await refusal_of(s.call(fails_on, -1));
+    CHECK(told.cause == cause::handler_failed);
+    CHECK(told.workers.size() >= 1);
+    co_await check_all_work(s);
+  });
+}
+
+TEST_CASE(
+    "disco A50, S-c: the error of an issued call is told once, and what takes it fails") {
+  in_each_kind(2, [](session& s) -> task<void> {
+    const dref<int> x = co_await s.issue(fails_on, 1);
+    const dref<int> y = co_await s.issue(one_more, x);
+    const refusal first = co_await refusal_of(s.sync());
+    CHECK(first.function == "fails_on");
+    // The one that takes what was never made has its own error.
+    const refusal second = co_await refusal_of(s.sync());
+    CHECK((second.cause == cause::none || second.cause == cause::register_lost));
+    co_await s.sync();
+    const refusal refused = co_await refusal_of(s.call(one_more, x));
+    CHECK(refused.cause == cause::register_lost);
+    CHECK(refused.says("of fails_on, which should have made an argument, failed"));
+    CHECK(y);
+    // Its own await tells it too.
+    const dref<int> z = co_await s.issue(fails_on, 0);
+    bool threw = false;
+    try {
+      co_await z;
+    } catch (const call_error& e) {
+      threw = e.function() == "fails_on";
+    }
+    CHECK(threw);
+    co_await s.sync();
+    co_await check_all_work(s);
+  });
+}
+
+TEST_CASE(
+    "disco A57: a call that is late is ended on all, and its reply is nobody else's") {
+  in_each_kind(2, [](session& s) -> task<void> {
+    for (int i = 0; i < 3; ++i) {
+      const refusal late = co_await refusal_of(s.call(sleep_ms, 20'000).within(20ms));
+      CHECK(late.cause == cause::timed_out);
+      CHECK(late.says("not ended by worker 0, 1"));
+      CHECK(co_await s.call(add_one, i).from(1) == i + 1);
+    }
+    co_await check_all_work(s);
+  });
+}
+
+TEST_CASE("a call that is stopped, or whose task is cancelled, is ended on all") {
+  in_each_kind(2, [](session& s) -> task<void> {
+    std::stop_source source;
+    auto stopping = [&]() -> task<void> {
+      co_await sleep_for(10ms);
+      source.request_stop();
+    };
+    auto calling = [&]() -> task<refusal> {
+      co_return co_await refusal_of(s.call(sleep_ms, 20'000).stop(source.get_token()));
+    };
+    const auto [nothing, told] = co_await when_all(stopping(), calling());
+    CHECK(told.cause == cause::cancelled);
+    auto cancelled = [&]() -> task<void> {
+      co_await s.call(all_but_one_enter, 1, 20'000);
+    };
+    bool is_over = false;
+    try {
+      co_await within(cancelled(), 20ms);
+    } catch (const timed_out&) {
+      is_over = true;
+    }
+    CHECK(is_over);
+    co_await check_all_work(s);
+  });
+}
+
+TEST_CASE(
+    "disco A58: a worker that skips a collective costs that call, not the session") {
+  in_each_kind(3, [](session& s) -> task<void> {
+    const refusal late =
+        co_await refusal_of(s.call(all_but_one_enter, 2, 20'000).within(50ms));
+    CHECK(late.cause == cause::timed_out);
+    co_await check_all_work(s);
+    // The plain functions of a mesh that nothing was done in keep its world.
+    const refusal plain = co_await refusal_of(s.call(nowhere));
+    CHECK(plain.cause == cause::handler_failed);
+    co_await check_all_work(s);
+  });
+}
+
+TEST_CASE("messages that a failed call has left behind reach no later call") {
+  in_each_kind(2, [](session& s) -> task<void> {
+    for (int i = 0; i < 3; ++i) {
+      const refusal told = co_await refusal_of(s.call(sends_too_much, 1, 3));
+      CHECK(told.says("it received nothing"));
+      co_await check_all_work(s);
+    }
+  });
+}
+
+TEST_CASE("calls behind one that fails wait until that is settled, over all meshes") {
+  in_each_kind(3, [](session& s) -> task<void> {
+    const mesh left = s.mesh({0, 1});
+    const mesh right = s.mesh({1, 2});
+    for (int i = 0; i < 20; ++i) {
+      const dref<int> a = co_await left.issue(fails_on, i % 2);
+      const dref<int> b = co_await right.issue(fails_on, 1000);
+      const dref<int> c = co_await s.issue(fails_on, i % 3 == 0 ? 2 : 1000);
+      CHECK(co_await s.call(add_one, i).from(2) == i + 1);
+      CHECK(co_await right.call(one_more, b).from(1) == 3);
+      int errors = 0;
+      while ((co_await refusal_of(s.sync())).cause != cause::none) ++errors;
+      CHECK(errors == (i % 3 == 0 ? 2 : 1));
+    }
+    co_await check_all_work(s);
+  });
+}
+
+TEST_CASE("a worker that does not end a call in time is stuck, and named until it has") {
+  session_options limits;
+  limits.grace = 100ms;
+  in_each_kind(
+      2,
+      [](session& s) -> task<void> {
+        const refusal late = co_await refusal_of(s.call(block_ms, 700).within(20ms));
+        CHECK(late.cause == cause::timed_out);
+        co_await sleep_for(200ms);
+        const refusal stuck = co_await refusal_of(s.call(add_one, 1));
+        CHECK(stuck.cause == cause::overdue);
+        CHECK(stuck.says("is stuck in call 1 of block_ms"));
+        co_await sleep_for(700ms);
+        CHECK(co_await s.call(add_one, 1).from(1) == 2);
+      },
+      limits);
+}
+
+TEST_CASE(
+    "disco A62: what is called after the end is refused, and a second end does nothing") {
+  runtime rt;
+  rt.run([](runtime& on) -> task<void> {
+    session s = co_await start_session(on, worker_kind::threads, 2);
+    const dref<int> x = co_await s.call(add_one, 1);
+    co_await s.close();
+    const refusal over = co_await refusal_of(s.call(add_one, 1));
+    CHECK(over.cause == cause::closed);
+    co_await s.close();
+    const mesh left = s.mesh({0});
+    s = session();
+    const refusal dropped = co_await refusal_of(left.call(add_one, 1));
+    CHECK(dropped.cause == cause::closed);
+  }(rt));
+}
+
+}  // namespace manyworlds::spmd_tests

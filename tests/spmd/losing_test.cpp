@@ -1,0 +1,174 @@
+// Workers of sessions that are lost, and replaced (S-e; disco A51 to A53, A56, A59, A61).
+#include <algorithm>
+#include <csignal>
+
+#include "session_fixture.hpp"
+
+namespace manyworlds::spmd_tests {
+
+namespace {
+
+/// Processes alone can be killed.
+template <class Body>
+void in_processes(int workers, Body body, session_options limits = {}) {
+  in_session(worker_kind::processes, workers, body, limits);
+}
+
+pid_t pid_of(const session& s, int worker) {
+  return static_cast<pid_t>(s.describe()[static_cast<std::size_t>(worker)].pid);
+}
+
+task<void> until_lost(const session& s, int worker) {
+  while (s.describe()[static_cast<std::size_t>(worker)].state != worker_state::lost)
+    co_await sleep_for(1ms);
+}
+
+task<void> check_all_take_part(const session& s) {
+  const std::vector<int> all = co_await s.call(fails_on, 1000).all();
+  const std::vector<int> wanted(s.size(), static_cast<int>(s.size()));
+  CHECK(all == wanted);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "disco A51, A52, S-e: a killed worker fails the calls that need it, no others") {
+  in_processes(3, [](session& s) -> task<void> {
+    co_await check_all_take_part(s);
+    const mesh others = s.mesh({0, 2});
+    CHECK(co_await others.call(fails_on, 1000).from(2) == 2);
+    const pid_t victim = pid_of(s, 1);
+    auto killing = [&]() -> task<void> {
+      co_await sleep_for(20ms);
+      ::kill(victim, SIGKILL);
+    };
+    auto entering = [&]() -> task<refusal> {
+      // Two wait in a collective for the third.
+      co_return co_await refusal_of(s.call(all_but_one_enter, 1, 20'000).within(20s));
+    };
+    auto elsewhere = [&]() -> task<refusal> {
+      co_return co_await refusal_of(others.call(fails_on, 1000));
+    };
+    const auto [nothing, told, other] =
+        co_await when_all(killing(), entering(), elsewhere());
+    CHECK(told.cause == cause::peer_died);
+    REQUIRE(!told.workers.empty());
+    CHECK(told.workers[0].worker == 1);
+    CHECK(told.says("SIGKILL"));
+    CHECK(other.cause == cause::none);
+    const std::vector<session_worker> all = s.describe();
+    CHECK(all[1].state == worker_state::lost);
+    CHECK(all[1].loss.find("SIGKILL") != std::string::npos);
+    CHECK(co_await others.call(fails_on, 1000).from(0) == 2);
+    const refusal refused = co_await refusal_of(s.call(add_one, 1));
+    CHECK(refused.says("worker 1 is lost"));
+  });
+}
+
+TEST_CASE("disco A59: a worker is replaced, and has again what is replayable") {
+  in_processes(3, [](session& s) -> task<void> {
+    const dref<part_of_model> w = co_await s.call(load_part, 10).replayable();
+    const dref<int> cache = co_await s.call(add_one, 41);
+    const std::vector<int> x = ints(1);
+    for (int round = 1; round <= 3; ++round) {
+      const int which = round % 3;
+      ::kill(pid_of(s, which), SIGKILL);
+      co_await until_lost(s, which);
+      co_await s.respawn(which);
+      CHECK(s.describe()[static_cast<std::size_t>(which)].incarnation == 2);
+      CHECK(co_await s.call(scaled_sum, w, x).from(which) == ints(33));
+      // What nobody can make again is stale there, and good elsewhere.
+      const refusal stale = co_await refusal_of(s.call(one_more, cache));
+      CHECK(stale.cause == cause::register_lost);
+      CHECK(stale.says("was lost with incarnation 1 of worker"));
+      co_await s.call(add_one, 41).on(which).into(cache);
+      CHECK(co_await s.call(one_more, cache).from(which) == 43);
+    }
+  });
+}
+
+TEST_CASE(
+    "a worker that ends by itself, or by a signal in a call, is lost with its reason") {
+  in_processes(2, [](session& s) -> task<void> {
+    const refusal told = co_await refusal_of(s.call(raise_signal, SIGSEGV).on(1));
+    CHECK(told.cause == cause::peer_died);
+    CHECK(told.says("SIGSEGV"));
+    CHECK(co_await s.call(add_one, 1).on(0).from(0) == 2);
+    co_await s.respawn(1);
+    co_await check_all_take_part(s);
+  });
+}
+
+TEST_CASE("a stopped worker is lost after the silence that is allowed, and then killed") {
+  session_options limits;
+  limits.suspect_after = 200ms;
+  limits.lost_after = 600ms;
+  in_processes(
+      2,
+      [](session& s) -> task<void> {
+        const pid_t victim = pid_of(s, 0);
+        ::kill(victim, SIGSTOP);
+        const refusal told = co_await refusal_of(s.call(fails_on, 1000).within(10s));
+        CHECK(told.cause == cause::silent_peer);
+        while (::kill(victim, 0) == 0) co_await sleep_for(1ms);
+        co_await s.respawn(0);
+        co_await check_all_take_part(s);
+      },
+      limits);
+}
+
+TEST_CASE("workers that cannot begin are named at the start, with what they ended by") {
+  runtime rt;
+  rt.run([](runtime& on) -> task<void> {
+    std::string said;
+    try {
+      (void)co_await session::start(on, processes{.workers = 2, .program = "/nowhere/w"});
+    } catch (const std::exception& e) {
+      said = e.what();
+    }
+    CHECK(said.find("cannot execute \"/nowhere/w\"") != std::string::npos);
+    said.clear();
+    try {
+      (void)co_await session::start(on, processes{.workers = 2, .program = "/bin/false"});
+    } catch (const world_error& e) {
+      said = e.what();
+      CHECK(e.cause() == cause::not_joined);
+    }
+    CHECK(said.find("worker 0: ") != std::string::npos);
+    CHECK(said.find("exited with code 1") != std::string::npos);
+  }(rt));
+}
+
+TEST_CASE("disco A56: a worker that dies in one session costs another one nothing") {
+  runtime rt;
+  auto whole = [&]() -> task<void> {
+    session hurt = co_await start_session(rt, worker_kind::processes, 2);
+    session well = co_await start_session(rt, worker_kind::processes, 2);
+    int answered = 0;
+    bool is_over = false;
+    auto calling = [&]() -> task<void> {
+      while (!is_over) {
+        REQUIRE(co_await well.call(fails_on, 1000).from(0) == 2);
+        ++answered;
+      }
+    };
+    auto killing = [&]() -> task<void> {
+      for (int i = 0; i < 3; ++i) {
+        ::kill(pid_of(hurt, i % 2), SIGKILL);
+        co_await until_lost(hurt, i % 2);
+        co_await hurt.respawn(i % 2);
+        co_await check_all_take_part(hurt);
+      }
+      is_over = true;
+    };
+    co_await when_all(calling(), killing());
+    CHECK(answered > 3);
+    co_await hurt.close();
+    co_await well.close();
+  };
+  rt.run([](task<void> all) -> task<void> {
+    co_await within(std::move(all), 60s);
+  }(whole()));
+}
+
+}  // namespace manyworlds::spmd_tests

@@ -1,0 +1,151 @@
+// The functions that the sessions of tests call, in threads and in processes.
+#pragma once
+
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "manyworlds/mw.hpp"
+#include "manyworlds/spmd.hpp"
+
+namespace manyworlds::spmd_tests {
+
+/// A value that lives on workers only.
+struct part_of_model {
+  int scale = 1;
+};
+
+struct sampling {
+  int top = 0;
+  float heat = 0;
+};
+
+}  // namespace manyworlds::spmd_tests
+
+template <>
+inline constexpr bool manyworlds::is_plain_record<manyworlds::spmd_tests::sampling> =
+    true;
+
+namespace manyworlds::spmd_tests {
+
+inline constexpr remote_function<int(int)> add_one{"add_one", alone};
+inline constexpr remote_function<double(double)> add_one_real{"add_one_real", alone};
+inline constexpr remote_function<std::string(std::string)> with_suffix{"suffix", alone};
+inline constexpr remote_function<std::vector<int>(std::vector<int>)> longer{"longer",
+                                                                            alone};
+inline constexpr remote_function<std::vector<std::byte>(std::vector<std::byte>)>
+    same_bytes{"same_bytes", alone};
+inline constexpr remote_function<std::tuple<bool, std::optional<int>, dtype, sampling>(
+    bool, std::optional<int>, dtype, sampling)>
+    same_values{"same_values", alone};
+inline constexpr remote_function<tensor(tensor)> plus_one_each{"plus_one_each", alone};
+inline constexpr remote_function<part_of_model(int)> load_part{"load_part", alone};
+inline constexpr remote_function<std::vector<int>(const part_of_model&, std::vector<int>)>
+    scaled_sum{"scaled_sum"};
+inline constexpr remote_function<int()> rank_here{"rank_here"};
+inline constexpr remote_function<int()> size_here{"size_here"};
+inline constexpr remote_function<int(int)> fails_on{"fails_on"};
+inline constexpr remote_function<int(const int&)> one_more{"one_more", alone};
+inline constexpr remote_function<void(int&, int)> add_to{"add_to", alone};
+inline constexpr remote_function<void(int)> sleep_ms{"sleep_ms", alone};
+inline constexpr remote_function<void(int)> block_ms{"block_ms", alone};
+inline constexpr remote_function<void(int, int)> all_but_one_enter{"all_but_one_enter"};
+inline constexpr remote_function<void(int, int)> sends_too_much{"sends_too_much"};
+inline constexpr remote_function<int(int)> raise_signal{"raise_signal", alone};
+inline constexpr remote_function<int(int&, int)> exchanged{"exchanged", alone};
+inline constexpr remote_function<int(int, int)> other_types{"add_one", alone};
+inline constexpr remote_function<void()> nowhere{"nowhere", alone};
+
+/// Makes a vector without a braced list, which g++ 12.2 refuses in awaited expressions.
+template <class... Numbers>
+std::vector<int> ints(Numbers... numbers) {
+  std::vector<int> all;
+  (all.push_back(numbers), ...);
+  return all;
+}
+
+/// All members add up ones.
+inline task<int> count_members(world& w) {
+  std::vector<int> x{1};
+  co_await w.all_reduce(x, sum);
+  co_return x[0];
+}
+
+inline const function_table& test_functions() {
+  using namespace std::chrono_literals;
+  static const function_table all{
+      {add_one, [](int x) { return x + 1; }},
+      {add_one_real, [](double x) { return x + 0.5; }},
+      {with_suffix, [](const std::string& x) { return x + "_suffix"; }},
+      {longer,
+       [](std::vector<int> x) {
+         x.push_back(static_cast<int>(x.size()) + 1);
+         return x;
+       }},
+      {same_bytes, [](std::vector<std::byte> x) { return x; }},
+      {same_values, [](bool a, std::optional<int> b, dtype c,
+                       sampling d) { return std::tuple(a, b, c, d); }},
+      {plus_one_each,
+       [](tensor x) {
+         for (float& each : x.as<float>()) each += 1;
+         return x;
+       }},
+      {load_part,
+       [](const worker& me, int scale) { return part_of_model{scale + me.id()}; }},
+      {scaled_sum,
+       [](worker& me, const part_of_model& by,
+          std::vector<int> x) -> task<std::vector<int>> {
+         for (int& each : x) each *= by.scale;
+         co_await me.world().all_reduce(x, sum);
+         co_return x;
+       }},
+      {rank_here, [](const worker& me) { return static_cast<int>(me.rank()); }},
+      {size_here, [](const worker& me) { return static_cast<int>(me.size()); }},
+      {fails_on,
+       [](worker& me, int which) -> task<int> {
+         if (me.id() == which || which < 0)
+           throw std::runtime_error("asked to fail " + std::to_string(me.id()));
+         const int all = co_await count_members(me.world());
+         co_return all;
+       }},
+      {one_more, [](const int& x) { return x + 1; }},
+      {add_to, [](int& x, int more) { x += more; }},
+      {sleep_ms,
+       [](int time) -> task<void> {
+         co_await sleep_for(std::chrono::milliseconds(time));
+       }},
+      {block_ms, blocking([](int time) {
+         std::this_thread::sleep_for(std::chrono::milliseconds(time));
+       })},
+      {all_but_one_enter,
+       [](worker& me, int which, int time) -> task<void> {
+         if (me.id() == which) co_await sleep_for(std::chrono::milliseconds(time));
+         (void)co_await count_members(me.world());
+       }},
+      {sends_too_much,
+       [](worker& me, int which, int messages) -> task<void> {
+         const int x = 7;
+         for (int i = 0; me.id() != which && i < messages; ++i)
+           co_await me.world().send(object(x), to{static_cast<rank_t>(which)});
+         if (me.id() == which) throw std::runtime_error("it received nothing");
+       }},
+      {raise_signal,
+       [](int number) {
+         ::raise(number);
+         return number;
+       }},
+      {exchanged, [](int& x, int next) { return std::exchange(x, next); }},
+  };
+  return all;
+}
+
+}  // namespace manyworlds::spmd_tests
