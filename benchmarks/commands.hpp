@@ -18,6 +18,7 @@ void add_worlds(CLI::App& app, common_options& common, worlds_options& o);
 void add_collectives(CLI::App& app, common_options& common, collectives_options& o);
 
 // What worlds go through, and what they cost.
+void add_session(CLI::App& app, const common_options& common, session_options& o);
 void add_fail(CLI::App& app, const common_options& common, fail_options& o);
 void add_shrink(CLI::App& app, const common_options& common, shrink_options& o);
 void add_form(CLI::App& app, const common_options& common, form_options& o);

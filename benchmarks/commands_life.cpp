@@ -22,6 +22,23 @@ void add_fail(CLI::App& app, const common_options& common, fail_options& o) {
   });
 }
 
+void add_session(CLI::App& app, const common_options& common, session_options& o) {
+  CLI::App* sub = app.add_subcommand(
+      "session", "calls of a controller to its workers, and one that is killed");
+  sub->add_option("--workers", o.workers, "numbers of them: 1,2,4,8")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  sub->add_option("--count", o.count, "calls of each kind")
+      ->check(CLI::Range(100, 1 << 24))
+      ->capture_default_str();
+  sub->add_option("--kills", o.kills)->check(at_least(1))->capture_default_str();
+  sub->callback([&] {
+    refuse_launcher(common, "session");
+    session(common, o);
+  });
+}
+
 void add_shrink(CLI::App& app, const common_options& common, shrink_options& o) {
   CLI::App* sub = app.add_subcommand("shrink", "from a kill to a world of the survivors");
   sub->add_option("--members", o.members)

@@ -1,9 +1,11 @@
 // mwbench: measures the cost of the library on this machine, each figure beside the raw
 // limit of the same run where there is one.
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <map>
 
 #include "commands.hpp"
+#include "session.hpp"
 
 namespace {
 
@@ -40,6 +42,9 @@ void add_options(CLI::App& app, common_options& common, bool& asks_launcher) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A controller, which is this program too, has started this process as a worker.
+  if (std::getenv("MANYWORLDS_SESSION") != nullptr)
+    return mw::worker_main(session_functions(), argc, argv);
   CLI::App app{
       "Measures the cost of manyworlds on this machine, beside the raw limit of the same "
       "run."};
@@ -52,6 +57,7 @@ int main(int argc, char** argv) {
   worlds_options worlds;
   collectives_options collectives;
   fail_options fail;
+  session_options session;
   shrink_options shrink;
   form_options form;
   store_options store;
@@ -72,6 +78,7 @@ int main(int argc, char** argv) {
   add_worlds(app, common, worlds);
   add_collectives(app, common, collectives);
   add_fail(app, common, fail);
+  add_session(app, common, session);
   add_shrink(app, common, shrink);
   add_form(app, common, form);
   add_store(app, common, store);

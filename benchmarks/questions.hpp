@@ -46,6 +46,15 @@ struct pairs_options {
 };
 void pairs(const common_options& common, const pairs_options& options);
 
+/// What do calls of a session cost its controller, and how long is it from a worker's end
+/// to the error, and to the next right call?
+struct session_options {
+  std::vector<std::size_t> workers = {1, 2, 4, 8};
+  int count = 2000;
+  int kills = 5;
+};
+void session(const common_options& common, const session_options& options);
+
 /// What do many worlds cost against one? As many messages at a time, from the same
 /// processes, in lanes of one world and in worlds of their own, in turns (acceptance case
 /// A10: MultiWorld's sweep of sizes).

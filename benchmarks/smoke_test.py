@@ -59,6 +59,14 @@ def pairs_at_once_are_told_by_the_slower_one():
         check_positive(row, "mean_us", "p50_us", "p99_us", "round_trips")
 
 
+def calls_of_a_session_are_told_and_a_worker_is_replaced():
+    rows = ask("session", "--workers", "1,3", "--count", "100", "--kills", "1")
+    assert [row["workers"] for row in rows] == [1, 3], rows
+    for row in rows:
+        check_positive(row, "issue_us", "call_us", "value_us", "sync_us", "value_64k_us", "kill_to_error_ms",
+                       "kill_to_next_ms")
+
+
 def many_worlds_are_told_beside_one():
     for senders in (1, 2):
         rows = ask("worlds", "--worlds", "16", "--senders", str(senders), "--sizes", "4,64K", "--rounds", "1")
@@ -338,6 +346,7 @@ def main():
         (messages_are_measured_beside_raw_limits, "epoll", "shm"),
         (operations_of_a_store_are_timed_and_many_clients_meet,),
         (pairs_at_once_are_told_by_the_slower_one,),
+        (calls_of_a_session_are_told_and_a_worker_is_replaced,),
         (many_worlds_are_told_beside_one,),
         (collectives_are_checked_and_told_in_the_terms_of_nccl_tests,),
         (a_peer_that_is_missing_is_named_with_its_package, "p2p", "ucx-utils", "--sizes", "8,64K",

@@ -109,14 +109,14 @@ class call_record {
   std::vector<call_part> parts;      ///< by rank
   std::vector<call_answer> answers;  ///< by rank, if values were asked for
   answer_wish wish = answer_wish::end;
-  std::size_t from = 0;  ///< the rank whose value was asked for
+  std::size_t from = 0;  ///< the rank of the value that was asked for
   register_handle result;
   /// The first cause, once it has failed, and what the workers said.
   std::optional<failure> why;
   std::vector<worker_text> told;
-  /// Who awaits it; null if nobody does, or it was resumed.
+  /// Who awaits it; null before and after.
   continuation* waiter = nullptr;
-  /// Whether the outcome was given to the user, or nobody can ask for it.
+  /// Whether its awaiter was resumed: what fails later is told elsewhere.
   bool is_told = false;
   bool was_cancelled = false;  ///< by its task
   bool is_settled = false;

@@ -20,7 +20,7 @@ namespace manyworlds::inline v0::detail {
 }
 
 /// Memory for what is received. Values refer to it and share it: a tensor that came with
-/// a call lives as long as somebody has it.
+/// a call lives as long as it is referred to.
 class received_block {
  public:
   received_block() noexcept = default;

@@ -26,7 +26,7 @@ void register_dropper::operator()(register_node* node) const noexcept {
 std::shared_ptr<session_core> session_of(const register_node* node) {
   if (node == nullptr) throw std::invalid_argument("a dref that refers to nothing");
   std::shared_ptr<session_core> of = node->of.lock();
-  if (!of) throw std::invalid_argument("a dref whose session has ended");
+  if (!of) throw std::invalid_argument("the session of a dref has ended");
   return of;
 }
 
@@ -80,7 +80,7 @@ bool remote_awaiter::await_cancel() noexcept {
   if (waiter == nullptr) return false;
   record_->was_cancelled = true;
   record_->deadline.end();
-  // What others were asked to say of their work may be said to nobody.
+  // A sync changes nothing at the workers: their answers find no awaiter.
   if (!record_->is_sync()) request_.core->give_up(*record_, cause::cancelled);
   if (!record_->is_being_sent()) return true;
   record_->waiter = waiter;

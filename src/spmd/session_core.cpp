@@ -770,12 +770,27 @@ std::exception_ptr session_core::error_of(const call_record& call) const {
       call_error(*call.why, call.id, call.function, call.where, call.told));
 }
 
+/// Of a register that has no value, although that was told before.
+std::exception_ptr session_core::why_never_made(register_id which) const {
+  if (which == register_id() || !registers_.is_live(which)) return nullptr;
+  const register_facts& facts = facts_[which.index];
+  if (!facts.has_failed) return nullptr;
+  failure why(cause::register_lost,
+              fmt::format("call {} of {}, which should have made it, failed",
+                          facts.made_by, facts.function));
+  why.world = world_name(name_);
+  why.operation = operation_kind::call;
+  why.call = fmt::format("{} of {}", facts.made_by, facts.function);
+  return std::make_exception_ptr(
+      call_error(std::move(why), facts.made_by, facts.function, source_position(), {}));
+}
+
 std::exception_ptr session_core::take_untold(register_id which) noexcept {
   auto at = untold_.begin();
   if (which != register_id()) {
     while (at != untold_.end() && !(at->second->head.result == which)) ++at;
   }
-  if (at == untold_.end()) return nullptr;
+  if (at == untold_.end()) return why_never_made(which);
   const std::shared_ptr<call_record> call = at->second;
   untold_.erase(at);
   return error_of(*call);

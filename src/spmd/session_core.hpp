@@ -73,7 +73,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] std::shared_ptr<call_record> issue(remote_request& request);
   /// Ends a call for its awaiter's sake.
   void give_up(call_record& call, cause why) noexcept;
-  /// Resumes whoever awaits it, if it is answered.
+  /// Resumes its awaiter, if it is answered.
   void examine(call_record& call) noexcept;
   [[nodiscard]] std::exception_ptr error_of(const call_record& call) const;
   /// Takes an error that was not told: of the call that should have filled a register, or
@@ -141,6 +141,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] failure loss_of(const worker_link& link) const;
   void end_parts(call_record& call);
   void settle(const std::shared_ptr<call_record>& call);
+  [[nodiscard]] std::exception_ptr why_never_made(register_id which) const;
   [[nodiscard]] static bool must_form_again(const call_record& call) noexcept;
   void lose(worker_link& link, const failure& why, const std::string& how);
   void fail_all(cause why, const std::string& text);
@@ -152,7 +153,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   std::string name_;
   std::vector<std::unique_ptr<worker_link>> links_;
   std::map<std::uint64_t, std::shared_ptr<call_record>> open_;
-  /// Calls that failed after their awaiters went on, until somebody is told.
+  /// Calls that failed after their awaiters went on, until they are told.
   std::map<std::uint64_t, std::shared_ptr<call_record>> untold_;
   /// Calls that failed since another worker is lost, as one of theirs says.
   std::vector<std::shared_ptr<call_record>> awaiting_loss_;

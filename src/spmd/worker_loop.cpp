@@ -59,7 +59,7 @@ void worker_loop::check(const command& c) {
                       c.block.size()) {
     return;
   }
-  throw value_error("a command whose lengths contradict each other");
+  throw value_error("the lengths of a command contradict each other");
 }
 
 // --- meshes
@@ -305,7 +305,7 @@ task<void> worker_loop::leave_meshes() {
       try {
         co_await w.leave();
       } catch (const world_error&) {
-        // It was told in the log, and there is nobody left to tell.
+        // The log has it, and the session ends.
       }
     }(at->world));
   }

@@ -11,8 +11,8 @@ include = pathlib.Path(__file__).resolve().parents[2] / "include"
 umbrellas = ["manyworlds", "serve", "gpu", "launch", "spmd", "testing", "mw"]
 # They adapt other libraries, so that no umbrella includes them.
 alone = ["format", "interop/asio", "interop/reply_feed", "interop/resume_on"]
-most_headers = 125
-most_names = 310
+most_headers = 140
+most_names = 340
 # Lines of ours that manyworlds.hpp brings, without comments: a measure that no clock disturbs.
 most_lines = 6500
 

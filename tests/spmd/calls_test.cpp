@@ -136,7 +136,7 @@ TEST_CASE("S-a: a worker begins the calls of all meshes in the order they were i
   });
 }
 
-TEST_CASE("disco A66: a worker that is busy suspends the issuer, and nobody else") {
+TEST_CASE("disco A66: a worker that is busy suspends the issuer alone") {
   in_each_kind(2, [](session& s) -> task<void> {
     auto ticking = []() -> task<int> {
       for (int ticks = 0;; ++ticks) co_await sleep_for(1ms);

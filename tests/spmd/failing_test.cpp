@@ -66,12 +66,18 @@ TEST_CASE(
     }
     CHECK(threw);
     co_await s.sync();
+    enum cause again = cause::none;
+    try {
+      co_await z;
+    } catch (const call_error& e) {
+      again = e.cause();
+    }
+    CHECK(again == cause::register_lost);
     co_await check_all_work(s);
   });
 }
 
-TEST_CASE(
-    "disco A57: a call that is late is ended on all, and its reply is nobody else's") {
+TEST_CASE("disco A57: a call that is late is ended on all, and its reply is lost") {
   in_each_kind(2, [](session& s) -> task<void> {
     for (int i = 0; i < 3; ++i) {
       const refusal late = co_await refusal_of(s.call(sleep_ms, 20'000).within(20ms));
@@ -83,7 +89,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("a call that is stopped, or whose task is cancelled, is ended on all") {
+TEST_CASE("a call that is stopped, or is cancelled with its task, is ended on all") {
   in_each_kind(2, [](session& s) -> task<void> {
     std::stop_source source;
     auto stopping = [&]() -> task<void> {

@@ -77,7 +77,7 @@ TEST_CASE("disco A59: a worker is replaced, and has again what is replayable") {
       co_await s.respawn(which);
       CHECK(s.describe()[static_cast<std::size_t>(which)].incarnation == 2);
       CHECK(co_await s.call(scaled_sum, w, x).from(which) == ints(33));
-      // What nobody can make again is stale there, and good elsewhere.
+      // What cannot be made again is stale there, and good elsewhere.
       const refusal stale = co_await refusal_of(s.call(one_more, cache));
       CHECK(stale.cause == cause::register_lost);
       CHECK(stale.says("was lost with incarnation 1 of worker"));

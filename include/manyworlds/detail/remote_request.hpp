@@ -33,7 +33,7 @@ struct register_dropper {
 using register_handle = std::unique_ptr<register_node, register_dropper>;
 
 /// Returns the session of a dref. Errors: std::invalid_argument for one that refers to
-/// nothing, or whose session has ended.
+/// nothing, and after the end of its session.
 [[nodiscard]] std::shared_ptr<session_core> session_of(const register_node* node);
 /// Returns which register a dref of this session names. Errors: std::invalid_argument for
 /// one that refers to nothing, or belongs to another session.

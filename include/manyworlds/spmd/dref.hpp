@@ -42,7 +42,7 @@ class [[nodiscard("the value is let go when it is dropped")]] dref
   [[nodiscard]] explicit operator bool() const noexcept { return node_ != nullptr; }
 
   /// Waits until the call that fills it has ended on all workers of its mesh. It must not
-  /// be dropped meanwhile.
+  /// be dropped meanwhile. Errors: those of `mesh`, and as said above.
   [[nodiscard]] detail::sync_awaiter operator co_await() const {
     return detail::await_register(node_.get(), source_position()).operator co_await();
   }

@@ -74,7 +74,8 @@ void write_argument(remote_request& into, const Given& given) {
 /// - `register_lost`: an argument was never made, since the call that should have made
 ///   it failed, or was lost with a worker.
 /// - `timed_out`, `cancelled`: of `within` and `stop`.
-/// - The causes of a break: a worker was lost.
+/// - A worker was lost: the causes of a break.
+/// - `overdue`: a worker is stuck in an earlier call that was ended (`session_options`).
 /// - `closed`: the session has ended. `runtime_stopped`: its runtime ends.
 /// - `invalid_argument`: what was asked for cannot be; no worker got it.
 class mesh {

@@ -162,6 +162,7 @@ class MANYWORLDS_MUST_AWAIT remote_call : public detail::not_for_asio {
     return std::move(*this);
   }
 
+  /// Makes the call. Errors: those of `mesh`.
   detail::typed_remote_awaiter<Gives> operator co_await() && noexcept {
     return detail::typed_remote_awaiter<Gives>(std::move(request_));
   }

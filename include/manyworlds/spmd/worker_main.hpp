@@ -11,9 +11,9 @@ namespace manyworlds::inline v0 {
 ///     const mw::function_table functions{{load, run_load}, {mlp, run_mlp}};
 ///     int main(int argc, char** argv) { return mw::worker_main(functions, argc, argv); }
 ///
-/// It reads who it is from the environment, and ignores the arguments. A worker whose
-/// controller is gone cancels what it does at once; if a function still runs a second
-/// later, SIGALRM ends the process. Started by hand it says so, and returns 2.
+/// It reads who it is from the environment, and ignores the arguments. When the
+/// controller is gone, a worker cancels what it does at once; if a function still runs a
+/// second later, SIGALRM ends the process. Started by hand it says so, and returns 2.
 ///
 /// Errors: none; what goes wrong is printed to standard error, and 1 is returned.
 [[nodiscard]] int worker_main(const function_table& functions, int argc,
