@@ -78,7 +78,7 @@ mw::task<void> measure(mw::runtime& rt, const session_options& o, int workers,
   });
   const samples sync =
       co_await times(count, [&](int) -> mw::task<void> { co_await s.sync(); });
-  // A window has 64 commands: what is issued waits for nobody.
+  // A window has 64 commands: what is issued does not wait.
   constexpr int together = 32;
   const samples issue = co_await times(count / together, [&](int) -> mw::task<void> {
     for (int i = 0; i < together; ++i) co_await s.issue(do_nothing);

@@ -9,6 +9,7 @@
 #include <stop_token>
 
 #include "other_processes.hpp"
+#include "support/sanitizers.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::nccl_tests;
@@ -371,7 +372,9 @@ struct parked_receives {
     const std::chrono::duration<double> used = cpu_time() - before;
     const std::chrono::duration<double> passed = clock::now() - begun;
     MESSAGE("a thousand parked receives: ", used / passed * 100, " % of a CPU");
-    CHECK(used / passed < 0.1);
+    // Under a sanitizer, on a machine that compiles beside, it was 0.15.
+    if (!testing::has_address_sanitizer && !testing::has_thread_sanitizer)
+      CHECK(used / passed < 0.1);
   }
 };
 
