@@ -23,8 +23,7 @@ namespace manyworlds::inline v0::detail {
 /// A call's way at one worker.
 enum class part_state : std::uint8_t {
   queued,   ///< its command waits here, for room in the window
-  sending,  ///< and the caller's memory is being read
-  begun,    ///< the worker has it
+  begun,    ///< the worker has it, or is being sent it
   ended,    ///< well
   failed,   ///< by itself; the worker is held
   skipped,  ///< as it was told; the worker is held
@@ -40,6 +39,10 @@ struct call_part {
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
   bool world_is_over = false;
+  /// Whether the worker has said what it did in its mesh.
+  bool is_counted = false;
+  /// Whether the caller's memory is being read, also beyond the worker's answer.
+  bool is_being_read = false;
 
   /// Returns whether the worker will say no more of it.
   [[nodiscard]] bool is_over() const noexcept { return state >= part_state::ended; }
@@ -89,8 +92,7 @@ class call_record {
   /// Returns whether a worker's outbox still reads the caller's memory.
   [[nodiscard]] bool is_being_sent() const noexcept {
     for (const call_part& each : parts) {
-      if (each.state == part_state::queued || each.state == part_state::sending)
-        return true;
+      if (each.state == part_state::queued || each.is_being_read) return true;
     }
     return false;
   }

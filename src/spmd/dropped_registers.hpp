@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include "manyworlds/spmd/value_writer.hpp"
@@ -35,7 +36,9 @@ class register_node {
 /// pop can see a node that was pushed again (Treiber 1986, without its ABA problem).
 class dropped_registers {
  public:
-  dropped_registers() noexcept = default;
+  /// The session is told of drops, if there is one.
+  explicit dropped_registers(session_core* session = nullptr) noexcept
+      : session_(session) {}
   dropped_registers(const dropped_registers&) = delete;
   dropped_registers& operator=(const dropped_registers&) = delete;
   ~dropped_registers() { free_all(take()); }
@@ -51,6 +54,12 @@ class dropped_registers {
       // Release: pairs with the acquire of `take`, which reads the nodes.
     } while (!list->head_.compare_exchange_weak(head, pushed, std::memory_order_release,
                                                 std::memory_order_relaxed));
+    list->tell_session();
+  }
+  /// Tells it no longer. Thread: the one that destroys the session.
+  void forget_session() noexcept {
+    const std::lock_guard lock(mutex_);
+    session_ = nullptr;
   }
 
   /// Calls `use(register_id)` for each that was dropped, the latest first. Thread: the
@@ -74,7 +83,11 @@ class dropped_registers {
     while (first != nullptr) delete std::exchange(first, first->next);
   }
 
+  void tell_session() noexcept;
+
   std::atomic<register_node*> head_{nullptr};
+  std::mutex mutex_;
+  session_core* session_;  // guarded by mutex_
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -18,9 +18,7 @@ using namespace detail;
 namespace detail {
 
 void register_dropper::operator()(register_node* node) const noexcept {
-  const std::shared_ptr<session_core> of = node->of.lock();
   dropped_registers::drop(std::unique_ptr<register_node>(node));
-  if (of) of->note_dropped();
 }
 
 std::shared_ptr<session_core> session_of(const register_node* node) {
@@ -81,7 +79,8 @@ bool remote_awaiter::await_cancel() noexcept {
   record_->was_cancelled = true;
   record_->deadline.end();
   // A sync changes nothing at the workers: their answers find no awaiter.
-  if (!record_->is_sync()) request_.core->give_up(*record_, cause::cancelled);
+  if (record_->is_sync()) return true;
+  request_.core->give_up(*record_, cause::cancelled);
   if (!record_->is_being_sent()) return true;
   record_->waiter = waiter;
   return false;
@@ -92,8 +91,10 @@ bool remote_awaiter::await_must_resume() const noexcept {
 }
 
 void remote_awaiter::check() const {
-  if (const std::exception_ptr error = request_.core->error_of(*record_))
-    std::rethrow_exception(error);
+  const std::exception_ptr error = request_.core->error_of(*record_);
+  if (!error) return;
+  request_.core->note_told(*record_);
+  std::rethrow_exception(error);
 }
 
 register_handle remote_awaiter::take_register() noexcept {
@@ -153,8 +154,10 @@ task<session> session::start(runtime& rt, threads how) {
   auto source = std::make_unique<thread_source>(rt, how.functions(), how.limits());
   auto core =
       std::make_shared<session_core>(rt, std::move(source), how.workers(), how.limits());
-  co_await core->begin();
-  co_return session(std::move(core));
+  // From here on its end is the session's.
+  session made(core);
+  co_await session_core::begin(core);
+  co_return made;
 }
 
 task<session> session::start(runtime& rt, processes how) {
@@ -165,13 +168,15 @@ task<session> session::start(runtime& rt, processes how) {
       rt, how.how != nullptr ? *how.how : process_options(how.program.str()), how.limits);
   auto core =
       std::make_shared<session_core>(rt, std::move(source), how.workers, how.limits);
-  co_await core->begin();
-  co_return session(std::move(core));
+  // From here on its end is the session's.
+  session made(core);
+  co_await session_core::begin(core);
+  co_return made;
 }
 
-manyworlds::mesh session::mesh(std::vector<int> workers) const {
-  core()->check_workers(workers);
-  return access::make<manyworlds::mesh>(core(), std::move(workers));
+manyworlds::mesh session::mesh(worker_list workers) const {
+  core()->check_workers(workers.ids());
+  return access::make<manyworlds::mesh>(core(), workers.ids());
 }
 
 std::vector<manyworlds::mesh> session::split(int parts) const {
@@ -190,10 +195,12 @@ std::vector<manyworlds::mesh> session::split(int parts) const {
   return meshes;
 }
 
-task<void> session::respawn(int worker) const { return core()->respawn(worker); }
+task<void> session::respawn(int worker) const {
+  return session_core::respawn(core(), worker);
+}
 
 std::vector<session_worker> session::describe() const { return core()->describe(); }
 
-task<void> session::close() { return core()->close(); }
+task<void> session::close() { return session_core::close(core()); }
 
 }  // namespace manyworlds::inline v0

@@ -12,6 +12,7 @@
 #include "duration_text.hpp"
 #include "exception_text.hpp"
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_all.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
@@ -28,6 +29,8 @@ using command_wire::command_kind;
 // A process that has died is reaped within microseconds of its worlds' breaking: the
 // error of its calls waits this long for what ended it.
 constexpr duration patience_for_reason = 20ms;
+// Errors of issued calls that wait for a sync.
+constexpr std::size_t most_untold = 1024;
 // How long the release of a register waits for a command that takes it along.
 constexpr duration patience_for_releases = 1ms;
 // The time that a worker has to end when its session does.
@@ -43,21 +46,15 @@ session_core::session_core(runtime& rt, std::unique_ptr<worker_source> source,
       limits_(limits),
       name_(fmt::format("{}.{:08x}", limits.name.view(),
                         static_cast<std::uint32_t>(access::core(rt).random_word()))),
-      dropped_(std::make_shared<dropped_registers>()) {
+      dropped_(std::make_shared<dropped_registers>(this)) {
   for (int id = 0; id < workers; ++id)
     links_.push_back(std::make_unique<worker_link>(*this, id));
   source_->name_session(name_);
 }
 
 session_core::~session_core() {
-  // It ends on the reactor, or when that has ended.
-  timer_queue& timers = home().timers();
-  timers.disarm(late_release_);
-  for (const auto& [id, call] : open_) timers.disarm(call->grace);
-  for (const auto& call : awaiting_loss_) {
-    timers.disarm(call->patience);
-    timers.disarm(call->grace);
-  }
+  dropped_->forget_session();
+  MW_ASSERT(is_over_ || !has_begun_, "it ends before it goes");
 }
 
 executor& session_core::home() noexcept { return runtime_.home(); }
@@ -95,10 +92,11 @@ void session_core::check_workers(std::span<const int> workers) const {
   }
 }
 
-task<void> session_core::begin() {
-  (void)runtime_.start(hold(shared_from_this()));
+task<void> session_core::begin(std::shared_ptr<session_core> self) {
+  (void)self->runtime_.start(hold(self));
+  self->has_begun_ = true;
   std::string absent;
-  for (const auto& link : links_) {
+  for (const auto& link : self->links_) {
     co_await link->decided();
     if (link->state() == worker_state::ready) continue;
     absent += fmt::format("{}worker {}: {}", absent.empty() ? "" : "; ", link->id(),
@@ -106,9 +104,8 @@ task<void> session_core::begin() {
   }
   if (absent.empty()) co_return;
   failure why(cause::not_joined, absent);
-  why.world = world_name(name_);
+  why.world = world_name(self->name_);
   why.operation = operation_kind::form;
-  abandon();
   throw world_error(std::move(why));
 }
 
@@ -118,6 +115,11 @@ task<void> session_core::hold(std::shared_ptr<session_core> self) {
 }
 
 task<void> session_core::run() {
+  // Also when its runtime stops, and this is cut: calls are waited for until then.
+  struct ending {
+    session_core& self;
+    ~ending() { self.end(cause::runtime_stopped, "its runtime has stopped"); }
+  } const at_last{*this};
   const auto body = [this](scope& s) -> task<void> {
     lives_ = &s;
     for (const auto& link : links_) s.spawn(live(*link));
@@ -125,18 +127,40 @@ task<void> session_core::run() {
     if (is_closing_) co_await end_workers();
     s.cancel();
   };
-  std::exception_ptr broken;
+  std::string why = "the session has ended";
   try {
     co_await scope::run(body);
   } catch (...) {
-    broken = std::current_exception();
+    why = handled_exception_text();
   }
-  is_over_ = true;
-  lives_ = nullptr;
-  fail_all(cause::closed, broken ? exception_text(broken) : "the session has ended");
+  end(cause::closed, why);
+  std::vector<task<std::string>> endings;
   for (const auto& link : links_) {
-    if (link->state() == worker_state::ready) link->lose({}, "the session has ended");
-    (void)co_await source_->end(link->id(), patience_at_end);
+    if (link->state() != worker_state::lost) link->lose({}, why);
+    endings.push_back(source_->end(link->id(), patience_at_end));
+  }
+  (void)co_await when_all(std::move(endings));
+}
+
+/// Nothing is waited for from now on. Called once or twice; the first one counts.
+void session_core::end(cause why, const std::string& text) noexcept {
+  if (std::exchange(is_over_, true)) return;
+  lives_ = nullptr;
+  timer_queue& timers = home().timers();
+  timers.disarm(late_release_);
+  for (const auto& call : std::exchange(awaiting_loss_, {})) {
+    timers.disarm(call->patience);
+    call->awaits_loss = false;
+    examine(*call);
+  }
+  for (const auto& [id, call] : std::exchange(open_, {})) {
+    timers.disarm(call->grace);
+    for (call_part& part : call->parts) {
+      if (!part.is_over()) part.state = part_state::lost;
+    }
+    call->is_settled = true;
+    if (!call->why) call->why.emplace(why, text);
+    examine(*call);
   }
 }
 
@@ -173,42 +197,57 @@ task<void> session_core::end_workers() {
     if (link->state() == worker_state::ready) link->close();
   }
   for (const auto& link : links_) {
-    while (link->state() == worker_state::ready) {
+    while (link->state() == worker_state::ready && link->stuck_in().empty()) {
       link->decided().reset();
       co_await link->decided();
     }
   }
 }
 
-task<void> session_core::close() {
-  is_closing_ = true;
-  closing_.set();
-  co_await over_;
+task<void> session_core::close(std::shared_ptr<session_core> self) {
+  self->is_closing_ = true;
+  self->closing_.set();
+  co_await self->over_;
 }
 
 void session_core::abandon() noexcept { closing_.set(); }
 
-task<void> session_core::respawn(int worker) {
-  check_workers(std::span(&worker, 1));
-  worker_link& link = link_of(worker);
+task<void> session_core::respawn(std::shared_ptr<session_core> self, int worker) {
+  self->check_workers(std::span(&worker, 1));
+  worker_link& link = self->link_of(worker);
+  const auto refuse = [&](cause why, const std::string& text) {
+    failure f(why, text);
+    f.world = world_name(self->name_);
+    f.rank = worker;
+    f.operation = operation_kind::form;
+    throw world_error(std::move(f));
+  };
+  const auto is_ending = [&] { return self->is_over_ || self->closing_.is_set(); };
+  if (is_ending()) refuse(cause::closed, "the session has ended");
   if (link.state() == worker_state::ready) {
+    (void)co_await self->source_->end(worker, 0s);
+    while (link.state() == worker_state::ready) {
+      link.decided().reset();
+      co_await link.decided();
+    }
+  }
+  const std::uint64_t before = link.incarnation();
+  while (link.state() != worker_state::ready) {
+    if (is_ending()) refuse(cause::closed, "the session has ended");
+    if (link.state() == worker_state::lost) {
+      if (link.incarnation() != before) refuse(cause::not_joined, link.loss());
+      link.wanted().set();
+    }
     link.decided().reset();
-    (void)co_await source_->end(worker, 0s);
     co_await link.decided();
   }
-  while (link.state() == worker_state::starting) co_await link.decided();
-  link.decided().reset();
-  link.wanted().set();
-  co_await link.decided();
-  if (link.state() != worker_state::ready) {
-    failure why(cause::not_joined, link.loss());
-    why.world = world_name(name_);
-    why.rank = worker;
-    why.operation = operation_kind::form;
-    throw world_error(std::move(why));
-  }
+  co_await self->replay_on(worker);
+}
+
+/// The meshes of a worker that was replaced have another world from now on.
+void session_core::joined(worker_link& link) {
   for (mesh_facts& mesh : meshes_) {
-    if (std::ranges::count(mesh.workers, worker) == 0) continue;
+    if (std::ranges::count(mesh.workers, link.id()) == 0) continue;
     ++mesh.number;
     describe_mesh(mesh, link);
     command_head head{};
@@ -217,11 +256,10 @@ task<void> session_core::respawn(int worker) {
     head.types = mesh.number;
     head.set(command_flag::forms_again);
     for (const int other : mesh.workers) {
-      if (other != worker && link_of(other).state() == worker_state::ready)
+      if (other != link.id() && link_of(other).state() == worker_state::ready)
         link_of(other).tell(head);
     }
   }
-  co_await replay_on(worker);
 }
 
 /// Makes again what is replayable, in the order in which it was made first.
@@ -236,6 +274,7 @@ task<void> session_core::replay_on(int worker) {
   }
   std::ranges::sort(again, {},
                     [this](register_id which) { return facts_[which.index].made_by; });
+  std::exception_ptr first;
   for (const register_id which : again) {
     // It may have been dropped meanwhile.
     if (!registers_.is_live(which)) continue;
@@ -250,8 +289,14 @@ task<void> session_core::replay_on(int worker) {
     request.into = which;
     request.is_alone = true;
     request.fills = true;
-    co_await remote_call<void, gives_nothing>(std::move(request));
+    try {
+      co_await remote_call<void, gives_nothing>(std::move(request));
+    } catch (...) {
+      // The others may do without it.
+      if (!first) first = std::current_exception();
+    }
   }
+  if (first) std::rethrow_exception(first);
 }
 
 void session_core::lose(worker_link& link, const failure& why, const std::string& how) {
@@ -307,17 +352,24 @@ void session_core::await_loss(const std::shared_ptr<call_record>& call) {
 }
 
 void session_core::end_awaiting_loss(call_record& call) noexcept {
-  std::erase_if(awaiting_loss_, [&](const auto& each) { return each.get() == &call; });
+  const auto at =
+      std::ranges::find(awaiting_loss_, &call, &std::shared_ptr<call_record>::get);
+  std::shared_ptr<call_record> kept;
+  if (at != awaiting_loss_.end()) {
+    kept = std::move(*at);
+    awaiting_loss_.erase(at);
+  }
   home().timers().disarm(call.patience);
   call.awaits_loss = false;
   examine(call);
 }
 
 void session_core::note_stuck(call_record& call) noexcept {
+  std::vector<int> stuck;
   for (const call_part& part : call.parts) {
-    if (part.is_over() || part.state == part_state::queued) continue;
     worker_link& link = link_of(part.worker);
-    if (link.state() != worker_state::ready) continue;
+    if (part.is_over() || link.state() != worker_state::ready) continue;
+    stuck.push_back(part.worker);
     link.note_stuck(call);
     access::core(runtime_).log(
         log_level::warning,
@@ -325,26 +377,38 @@ void session_core::note_stuck(call_record& call) noexcept {
             "session {}: worker {} is stuck: {} after call {} of {} was ended, it "
             "still runs it",
             name_, part.worker, duration_text(limits_.grace), call.id, call.function));
-    if (limits_.on_stuck != stuck_worker::kill || lives_ == nullptr) continue;
+    if (limits_.on_stuck != stuck_worker::kill || source_->pid(part.worker) == 0)
+      continue;
     lives_->spawn([](session_core& self, int worker) -> task<void> {
       (void)co_await self.source_->end(worker, 0s);
     }(*this, part.worker));
   }
+  // The rest goes on: what needs none of these.
+  std::vector<std::shared_ptr<call_record>> behind;
+  for (const auto& [id, other] : open_) {
+    const bool needs_it = std::ranges::any_of(
+        stuck, [&](int worker) { return other->part_of(worker) != nullptr; });
+    if (needs_it && other->id > call.id) behind.push_back(other);
+  }
+  for (const auto& other : behind) {
+    failure f(cause::overdue, fmt::format("worker {} is stuck in call {} of {}",
+                                          stuck.front(), call.id, call.function));
+    f.rank = stuck.front();
+    fail(other, std::move(f));
+    if (other->is_over()) settle(other);
+  }
+  let_others_go(call);
 }
 
-void session_core::fail_all(cause why, const std::string& text) {
-  const auto all = std::exchange(open_, {});
-  for (const auto& call : std::exchange(awaiting_loss_, {})) end_awaiting_loss(*call);
-  for (const auto& [id, call] : all) {
-    for (call_part& part : call->parts) {
-      if (!part.is_over()) part.state = part_state::lost;
-    }
-    call->is_settled = true;
-    home().timers().disarm(call->grace);
-    if (!call->why) {
-      call->why.emplace(why, text);
-      examine(*call);
-    }
+/// Lets those go on that have ended the call, although not all have.
+void session_core::let_others_go(const call_record& call) {
+  command_head head{};
+  head.kind = command_kind::resume;
+  head.call = call.id;
+  for (const call_part& part : call.parts) {
+    if (!part.is_over()) continue;
+    link_of(part.worker).let_go(call.id);
+    if (part.is_held()) link_of(part.worker).tell(head);
   }
 }
 
@@ -357,12 +421,13 @@ void session_core::name_result(const remote_request& request, call_record& call)
     which = registers_.allocate();
     call.result = register_handle(new register_node(which, dropped_, weak_from_this()));
     if (which.index >= facts_.size()) facts_.resize(which.index + std::size_t{1});
-    facts_[which.index] = register_facts{which, {}, call.id, call.function, false, {}};
+    facts_[which.index] = register_facts{which, {}, 0, {}, {}};
   }
   call.head.result = which;
   call.head.set(command_flag::fills);
   register_facts& facts = facts_[which.index];
-  facts.has_failed = false;
+  facts.made_by = call.id;
+  facts.function = call.function;
   for (const call_part& part : call.parts) {
     const auto at =
         std::ranges::find(facts.on, part.worker, &std::pair<int, std::uint64_t>::first);
@@ -390,10 +455,21 @@ std::vector<int> session_core::holders_of(register_id which) const {
   return all;
 }
 
-void session_core::note_dropped() noexcept {
-  if (is_drop_noted_.exchange(true)) return;
-  drop_note_.keep(shared_from_this());
-  if (!home().try_execute(drop_note_)) drop_note_.let_go();
+void dropped_registers::tell_session() noexcept {
+  // It may be the last share of the session, which takes the mutex when it ends.
+  std::shared_ptr<void> last;
+  const std::lock_guard lock(mutex_);
+  if (session_ != nullptr) last = session_->note_dropped();
+}
+
+std::shared_ptr<void> session_core::note_dropped() noexcept {
+  if (is_drop_noted_.exchange(true)) return nullptr;
+  std::shared_ptr<session_core> self = weak_from_this().lock();
+  if (!self) return nullptr;
+  drop_note_.keep(self);
+  if (home().try_execute(drop_note_)) return nullptr;
+  drop_note_.let_go();
+  return self;
 }
 
 // The next command takes the releases along; without one they go by themselves.
@@ -477,8 +553,8 @@ std::shared_ptr<call_record> session_core::issue(remote_request& request) {
   call->values = std::move(request.values);
   call->wish = request.wish;
   check(request, *call);
-  check_registers(request, *call);
   release_dropped();
+  check_registers(request, *call);
 
   ++last_call_;
   command_head& head = call->head;
@@ -575,12 +651,6 @@ void session_core::check_registers(const remote_request& request,
       refuse(call, failure(cause::register_lost, "a dref was dropped before the call"));
     const register_facts& facts = facts_[which.index];
     const bool is_filled = which == request.into;
-    if (facts.has_failed && !is_filled) {
-      refuse(call, failure(cause::register_lost,
-                           fmt::format("call {} of {}, which should have made an "
-                                       "argument, failed",
-                                       facts.made_by, facts.function)));
-    }
     for (const int id : request.workers) {
       const auto at =
           std::ranges::find(facts.on, id, &std::pair<int, std::uint64_t>::first);
@@ -591,6 +661,12 @@ void session_core::check_registers(const remote_request& request,
                                          id, facts.made_by, facts.function)));
       }
       if (is_filled || at->second == link_of(id).incarnation()) continue;
+      if (at->second == 0) {
+        refuse(call, failure(cause::register_lost,
+                             fmt::format("call {} of {}, which should have made an "
+                                         "argument, failed",
+                                         facts.made_by, facts.function)));
+      }
       failure f(cause::register_lost,
                 fmt::format("what call {} of {} made was lost with incarnation {} of "
                             "worker {}",
@@ -693,11 +769,16 @@ void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
   call->why = std::move(why);
   end_parts(*call);
   if (!call->is_over()) home().arm(call->grace, later(home().now(), limits_.grace));
-  if (call->is_told && !call->was_cancelled) untold_.emplace(call->id, call);
+  if (call->is_told && !call->was_cancelled) keep_untold(call);
   examine(*call);
   const register_id result = call->head.result;
   if (!call->head.has(command_flag::fills) || !registers_.is_live(result)) return;
-  facts_[result.index].has_failed = true;
+  register_facts& facts = facts_[result.index];
+  // One that was filled again meanwhile is good.
+  if (facts.made_by != call->id) return;
+  for (auto& [worker, incarnation] : facts.on) {
+    if (call->part_of(worker) != nullptr) incarnation = 0;
+  }
   std::vector<std::shared_ptr<call_record>> behind;
   for (auto at = open_.upper_bound(call->id); at != open_.end(); ++at) {
     if (at->second->takes(result)) behind.push_back(at->second);
@@ -711,6 +792,17 @@ void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
   }
 }
 
+void session_core::keep_untold(const std::shared_ptr<call_record>& call) {
+  untold_.emplace(call->id, call);
+  if (untold_.size() <= most_untold) return;
+  const std::shared_ptr<call_record> oldest = untold_.begin()->second;
+  untold_.erase(untold_.begin());
+  access::core(runtime_).log(
+      log_level::warning,
+      fmt::format("session {}: an error that no sync has asked for is dropped: {}", name_,
+                  exception_text(error_of(*oldest))));
+}
+
 void session_core::end_parts(call_record& call) {
   command_head head{};
   head.kind = command_kind::end;
@@ -720,7 +812,7 @@ void session_core::end_parts(call_record& call) {
     if (call.head.mesh != 0) link.hold_behind(call.id);
     if (part.state == part_state::queued && link.take_back(call)) {
       part.state = part_state::unsent;
-    } else if (part.state == part_state::sending || part.state == part_state::begun) {
+    } else if (part.state == part_state::begun) {
       link.tell(head);
     }
   }
@@ -756,6 +848,7 @@ bool session_core::must_form_again(const call_record& call) noexcept {
   for (const call_part& part : call.parts) {
     // Without it there is no next epoch: its replacement forms one.
     if (part.state == part_state::lost) return false;
+    if (part.state == part_state::ended && !part.is_counted) is_over = true;
     is_over = is_over || part.world_is_over ||
               part.collectives != call.parts.front().collectives;
     sent += part.sent;
@@ -774,7 +867,9 @@ std::exception_ptr session_core::error_of(const call_record& call) const {
 std::exception_ptr session_core::why_never_made(register_id which) const {
   if (which == register_id() || !registers_.is_live(which)) return nullptr;
   const register_facts& facts = facts_[which.index];
-  if (!facts.has_failed) return nullptr;
+  const bool is_there =
+      std::ranges::none_of(facts.on, [](const auto& each) { return each.second == 0; });
+  if (is_there) return nullptr;
   failure why(cause::register_lost,
               fmt::format("call {} of {}, which should have made it, failed",
                           facts.made_by, facts.function));

@@ -52,11 +52,12 @@ class session_core final : public std::enable_shared_from_this<session_core> {
 
   // --- its life
   /// Starts all workers. Errors: world_error (`not_joined`).
-  [[nodiscard]] task<void> begin();
-  [[nodiscard]] task<void> close();
+  [[nodiscard]] static task<void> begin(std::shared_ptr<session_core> self);
+  [[nodiscard]] static task<void> close(std::shared_ptr<session_core> self);
   /// Ends without waiting: the handle is dropped.
   void abandon() noexcept;
-  [[nodiscard]] task<void> respawn(int worker);
+  /// Errors: world_error (`not_joined`, `closed`); call_error of what was made again.
+  [[nodiscard]] static task<void> respawn(std::shared_ptr<session_core> self, int worker);
 
   [[nodiscard]] executor& home() noexcept;
   [[nodiscard]] runtime& of() noexcept { return runtime_; }
@@ -76,6 +77,8 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   /// Resumes its awaiter, if it is answered.
   void examine(call_record& call) noexcept;
   [[nodiscard]] std::exception_ptr error_of(const call_record& call) const;
+  /// Notes that a call's error is told.
+  void note_told(const call_record& call) noexcept { untold_.erase(call.id); }
   /// Takes an error that was not told: of the call that should have filled a register, or
   /// the earliest. Null if there is none.
   [[nodiscard]] std::exception_ptr take_untold(register_id which) noexcept;
@@ -84,8 +87,9 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] const std::shared_ptr<dropped_registers>& dropped() const noexcept {
     return dropped_;
   }
-  /// Is told that drefs were dropped. Thread: any.
-  void note_dropped() noexcept;
+  /// Is told that drefs were dropped. Gives a share of this that could not be handed to
+  /// the reactor. Thread: any. Precondition: it is not destroyed.
+  [[nodiscard]] std::shared_ptr<void> note_dropped() noexcept;
   /// Returns the workers that have a register. Errors: std::invalid_argument if it was
   /// dropped.
   [[nodiscard]] std::vector<int> holders_of(register_id which) const;
@@ -93,7 +97,8 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   // --- what its links tell
   /// Returns the open call of that number, or null.
   [[nodiscard]] std::shared_ptr<call_record> find(std::uint64_t call) const noexcept;
-  void part_sent(call_record& call) noexcept { examine(call); }
+  /// An incarnation is there, and has no command yet.
+  void joined(worker_link& link);
   // --- what its calls tell
   void end_awaiting_loss(call_record& call) noexcept;
   void note_stuck(call_record& call) noexcept;
@@ -104,11 +109,12 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   /// What is known of a register that has a name.
   struct register_facts {
     register_id which;
-    /// The workers that hold it, and the incarnations of these.
+    /// The workers that it is for, with the incarnation that holds it; 0 if the call that
+    /// should have made it failed.
     std::vector<std::pair<int, std::uint64_t>> on;
+    /// The call that filled it last, or is to.
     std::uint64_t made_by = 0;
     std::string function;
-    bool has_failed = false;
     /// The call that makes it again; null if it is not replayable.
     std::shared_ptr<const kept_call> replay;
   };
@@ -144,7 +150,9 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] std::exception_ptr why_never_made(register_id which) const;
   [[nodiscard]] static bool must_form_again(const call_record& call) noexcept;
   void lose(worker_link& link, const failure& why, const std::string& how);
-  void fail_all(cause why, const std::string& text);
+  void end(cause why, const std::string& text) noexcept;
+  void keep_untold(const std::shared_ptr<call_record>& call);
+  void let_others_go(const call_record& call);
   [[nodiscard]] task<void> replay_on(int worker);
 
   runtime& runtime_;
@@ -168,6 +176,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   kept_member_work<&session_core::drop_noted> drop_note_{*this};
   member_timer<&session_core::release_late> late_release_{*this};
   bool is_closing_ = false;
+  bool has_begun_ = false;
   bool is_over_ = false;
   event closing_;
   event over_;

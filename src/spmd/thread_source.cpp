@@ -68,7 +68,7 @@ thread_source::thread_source(runtime& controller, const function_table& function
       maker_("mw-session") {}
 
 thread_source::~thread_source() {
-  // On its own thread: the destructor of a runtime may wait for a function that blocks.
+  // The session has ended them. After a stop of its runtime they end here.
   workers_.clear();
 }
 

@@ -80,6 +80,30 @@ task<void> worker_link::write() {
   }
 }
 
+namespace {
+
+/// Law 4: the caller has its memory back when the send has ended, however it does.
+class being_read {
+ public:
+  being_read(session_core& core, call_record& call, call_part& part) noexcept
+      : core_(core), call_(call), part_(part) {
+    part_.is_being_read = true;
+  }
+  being_read(const being_read&) = delete;
+  being_read& operator=(const being_read&) = delete;
+  ~being_read() {
+    part_.is_being_read = false;
+    core_.examine(call_);
+  }
+
+ private:
+  session_core& core_;
+  call_record& call_;
+  call_part& part_;
+};
+
+}  // namespace
+
 task<void> worker_link::send(outgoing& next) {
   if (!next.call) {
     flights_.push_back({nullptr, next.block.size()});
@@ -96,19 +120,17 @@ task<void> worker_link::send(outgoing& next) {
   call_part* const part = call.part_of(id_);
   MW_ASSERT(part != nullptr && part->state == part_state::queued,
             "a command that waits belongs to a part that waits");
-  part->state = part_state::sending;
+  part->state = part_state::begun;
   const sent_block block(call.front, call.values.beside(), {});
   next.head.beside_bytes = block.beside_bytes();
   flights_.push_back({next.call, block.size()});
   bytes_in_flight_ += block.size();
+  const being_read reading(core_, call, *part);
   if (block.size() == 0) {
     co_await control_.send_message(next.head, to{1}, lane(0));
   } else {
     co_await control_.send_message(next.head, block.views(), to{1}, lane(0));
   }
-  if (part->state != part_state::sending) co_return;
-  part->state = part_state::begun;
-  core_.part_sent(call);
 }
 
 // --- what comes back
@@ -128,13 +150,20 @@ void worker_link::take_reply(const reply_head& head, received_block block) {
       head.values_bytes <= block.size() && head.beside_bytes <= block.size() &&
       beside_at(head.values_bytes, head.beside_bytes) + head.beside_bytes == block.size();
   if (!is_whole || head.done < done_ || head.done - done_ > flights_.size() ||
-      head.kind < reply_kind::ended || head.kind > reply_kind::progress) {
+      head.kind < reply_kind::ended || head.kind > reply_kind::progress ||
+      head.values_bytes > (head.kind == reply_kind::failed
+                               ? command_wire::longest_text
+                               : command_wire::most_value_bytes)) {
     control_.fail("a reply that contradicts itself");
     return;
   }
   if (head.call == stuck_call_) stuck_in_.clear();
   const std::shared_ptr<call_record> call = core_.find(head.call);
   call_part* const part = call ? call->part_of(id_) : nullptr;
+  if (part != nullptr && part->state == part_state::queued) {
+    control_.fail("a reply to a call that was not sent");
+    return;
+  }
   // One that was answered, as by its end here that crossed the controller's, is over.
   if (part != nullptr && part->incarnation == incarnation_ && !part->is_over() &&
       head.kind != reply_kind::progress) {
@@ -142,6 +171,7 @@ void worker_link::take_reply(const reply_head& head, received_block block) {
     part->sent = head.sent;
     part->received = head.received;
     part->world_is_over = head.world_is_over != 0;
+    part->is_counted = true;
     if (head.kind == reply_kind::failed) {
       part->state = part_state::failed;
       const std::span<const std::byte> said = block.bytes_at(0, head.values_bytes);
@@ -194,6 +224,8 @@ task<void> worker_link::serve(std::uint64_t incarnation) {
                     .broken_after = core_.limits().lost_after});
   co_await join();
   state_ = worker_state::ready;
+  // Before any other command: what it takes part in.
+  core_.joined(*this);
   decided_.set();
   co_await when_any(read(), write());
 }

@@ -180,11 +180,8 @@ task<void> worker_loop::end_call(std::uint64_t call) {
 }
 
 void worker_loop::resume(const command& c) {
-  const auto at = meshes_.find(c.head.mesh);
-  if (c.head.has(command_flag::forms_again) && at != meshes_.end()) {
-    mesh_seat& mesh = *at->second;
-    mesh.wanted = c.head.types;
-    mesh.another_wanted.set();
+  if (c.head.has(command_flag::forms_again)) {
+    mesh_seat& mesh = want(c.head.mesh, c.head.types);
     // One that has gone on waits for members that wait for this world's next epoch.
     if (running_ != nullptr && running_->mesh == &mesh && running_->id > c.head.call) {
       mesh.world.fail("call " + std::to_string(c.head.call) +
@@ -247,17 +244,26 @@ void worker_loop::release(command& c) noexcept {
 }
 
 void worker_loop::add_mesh(command& c) {
-  auto at = std::make_unique<mesh_seat>();
   value_reader in = c.values();
-  at->ids = argument<std::vector<int>>::read(in);
-  const auto own = std::ranges::find(at->ids, seat_.id);
-  if (own == at->ids.end() || at->ids.size() > command_wire::most_members)
+  std::vector<int> ids = argument<std::vector<int>>::read(in);
+  const auto own = std::ranges::find(ids, seat_.id);
+  if (own == ids.end() || ids.size() > command_wire::most_members)
     throw value_error("a mesh without this worker");
-  at->rank = static_cast<rank_t>(own - at->ids.begin());
-  at->id = c.head.mesh;
-  at->wanted = c.head.types;
-  meshes_[c.head.mesh] = std::move(at);
+  mesh_seat& at = want(c.head.mesh, c.head.types);
+  at.rank = static_cast<rank_t>(own - ids.begin());
+  at.ids = std::move(ids);
   form_what_is_over();
+}
+
+/// Notes which world the mesh should have. A resume may come before the mesh itself,
+/// which waits behind other commands.
+worker_loop::mesh_seat& worker_loop::want(std::uint32_t mesh, std::uint64_t number) {
+  std::unique_ptr<mesh_seat>& at = meshes_[mesh];
+  if (!at) at = std::make_unique<mesh_seat>();
+  at->id = mesh;
+  at->wanted = std::max(at->wanted, number);
+  at->another_wanted.set();
+  return *at;
 }
 
 /// Forms the world that is wanted; gives one up that is forming when another is.
@@ -288,7 +294,7 @@ task<void> worker_loop::form(mesh_seat& at) {
 /// Begins to form the worlds that are over, but for that of the call that runs.
 void worker_loop::form_what_is_over() {
   for (auto& [id, at] : meshes_) {
-    if (at->number == at->wanted || at->is_forming) continue;
+    if (at->ids.empty() || at->number == at->wanted || at->is_forming) continue;
     if (running_ != nullptr && running_->mesh == at.get()) continue;
     at->is_forming = true;
     at->settled.reset();
@@ -324,6 +330,7 @@ worker_loop::position worker_loop::position_of(const mesh_seat* at) const {
 
 task<void> worker_loop::execute(command& c) {
   outcome out;
+  bool was_ended = false;
   const std::uint64_t id = c.head.call;
   last_begun_ = id;
   if (unwanted_.erase(id) != 0) {
@@ -342,8 +349,8 @@ task<void> worker_loop::execute(command& c) {
       out.text = handled_exception_text();
     }
     running_ = nullptr;
-    if (out.how == reply_kind::failed && call.stop.stop_requested())
-      out.how = reply_kind::skipped;
+    was_ended = call.stop.stop_requested();
+    if (out.how == reply_kind::failed && was_ended) out.how = reply_kind::skipped;
     out.world_is_over = call.mesh != nullptr && call.mesh->world &&
                         call.mesh->world.state() != world_state::up;
   }
@@ -351,7 +358,7 @@ task<void> worker_loop::execute(command& c) {
     registers_.fail(c.head.result, id, std::string(c.name()));
   const bool wants_answer = c.head.has(command_flag::wants_end) ||
                             c.head.has(command_flag::wants_value) ||
-                            c.head.kind == command_kind::sync;
+                            c.head.kind == command_kind::sync || was_ended;
   if (out.how == reply_kind::ended) {
     latest_.push_back({id, out.moved});
     // More than the controller can have on their way.
@@ -392,8 +399,9 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
     facts.size = static_cast<rank_t>(at.ids.size());
     if (!c.head.has(command_flag::is_alone)) {
       while (at.is_forming) co_await stop_on(at.settled.wait(), call.stop.get_token());
-      if (!at.trouble.empty()) throw value_error("its mesh has no world: " + at.trouble);
+      // Before it is refused: without a world the mesh is formed again.
       call.mesh = &at;
+      if (!at.trouble.empty()) throw value_error("its mesh has no world: " + at.trouble);
       facts.world = &at.world;
     }
   }
@@ -459,7 +467,8 @@ task<void> worker_loop::tell(const command& c, outcome& out) {
 task<void> worker_loop::tell_done(done_call which) {
   reply_head head{};
   head.call = which.id;
-  head.done = told_ = done_;
+  // An answer that is being sent counts its call already.
+  head.done = told_ = std::max(told_, done_);
   head.kind = reply_kind::ended;
   head.collectives = which.moved.collectives;
   head.sent = which.moved.sent;

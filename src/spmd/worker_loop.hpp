@@ -98,6 +98,7 @@ class worker_loop {
   void release(command& c) noexcept;
   void add_mesh(command& c);
   [[nodiscard]] task<void> form(mesh_seat& at);
+  mesh_seat& want(std::uint32_t mesh, std::uint64_t number);
   void form_what_is_over();
   [[nodiscard]] task<void> leave_meshes();
   [[nodiscard]] position position_of(const mesh_seat* at) const;

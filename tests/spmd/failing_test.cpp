@@ -157,6 +157,75 @@ TEST_CASE("calls behind one that fails wait until that is settled, over all mesh
   });
 }
 
+TEST_CASE(
+    "an issued call that is ended while it computes is answered when it has ended") {
+  in_each_kind(2, [](session& s) -> task<void> {
+    co_await s.issue(block_or_fail, 1, 50);
+    const refusal told = co_await refusal_of(s.sync());
+    CHECK(told.function == "block_or_fail");
+    co_await check_all_work(s);
+  });
+}
+
+TEST_CASE(
+    "the rest of a session goes on beside a stuck worker, which is killed if wanted") {
+  session_options limits;
+  limits.grace = 50ms;
+  in_each_kind(
+      2,
+      [](session& s) -> task<void> {
+        co_await s.issue(block_or_fail, 1, 1000);
+        const dref<int> behind = co_await s.mesh({0}).issue(add_one, 1);
+        const refusal told = co_await refusal_of(s.sync());
+        CHECK(told.cause != cause::none);
+        co_await sleep_for(100ms);
+        CHECK(co_await s.call(add_one, 5).on(1).from(1) == 6);
+        const refusal stuck = co_await refusal_of(s.mesh({0}).call(add_one, 1));
+        CHECK(stuck.cause == cause::overdue);
+        co_await sleep_for(1200ms);
+        (void)co_await refusal_of(s.sync());
+        co_await check_all_work(s);
+        CHECK(behind);
+      },
+      limits);
+}
+
+TEST_CASE("a sync that is given up ends at once, also behind a full window") {
+  in_each_kind(2, [](session& s) -> task<void> {
+    co_await s.issue(sleep_ms, 300);
+    auto issuing = [&]() -> task<void> {
+      for (int i = 0; i < 100; ++i) (void)co_await s.issue(add_one, i);
+    };
+    auto giving_up = [&]() -> task<bool> {
+      co_await sleep_for(20ms);
+      auto syncing = [](const session& of) -> task<void> { co_await of.sync(); };
+      try {
+        co_await within(syncing(s), 20ms);
+      } catch (const timed_out&) {
+        co_return true;
+      }
+      co_return false;
+    };
+    const auto [nothing, was_given_up] = co_await when_all(issuing(), giving_up());
+    CHECK(was_given_up);
+    co_await check_all_work(s);
+  });
+}
+
+TEST_CASE("a runtime that stops ends the calls of its sessions, and their workers") {
+  for (const worker_kind kind : {worker_kind::threads, worker_kind::processes}) {
+    CAPTURE(kind == worker_kind::threads);
+    runtime rt;
+    auto calling = rt.start([](runtime& on, worker_kind of) -> task<void> {
+      session s = co_await start_session(on, of, 2);
+      co_await s.call(sleep_ms, 60'000);
+    }(rt, kind));
+    std::this_thread::sleep_for(300ms);
+    rt.stop();
+    CHECK(calling.wait_for(20s));
+  }
+}
+
 TEST_CASE("a worker that does not end a call in time is stuck, and named until it has") {
   session_options limits;
   limits.grace = 100ms;

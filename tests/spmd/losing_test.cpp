@@ -99,6 +99,36 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("two that replace one worker, and a call beside, find it once and whole") {
+  in_processes(2, [](session& s) -> task<void> {
+    co_await check_all_take_part(s);
+    for (int round = 0; round < 3; ++round) {
+      ::kill(pid_of(s, 1), SIGKILL);
+      co_await until_lost(s, 1);
+      auto replacing = [&]() -> task<void> { co_await s.respawn(1); };
+      auto calling = [&]() -> task<void> {
+        const mesh turned = s.mesh({1, 0});
+        for (;;) {
+          if ((co_await refusal_of(turned.call(fails_on, 1000))).cause == cause::none)
+            co_return;
+          co_await sleep_for(1ms);
+        }
+      };
+      co_await when_all(replacing(), replacing(), calling());
+      co_await check_all_take_part(s);
+    }
+    // One that is given up in the middle leaves a worker that is whole all the same.
+    ::kill(pid_of(s, 0), SIGKILL);
+    co_await until_lost(s, 0);
+    auto replacing = [](const session& of) -> task<void> { co_await of.respawn(0); };
+    try {
+      co_await within(replacing(s), 1ms);
+    } catch (const timed_out&) {}
+    if (s.describe()[0].state != worker_state::ready) co_await s.respawn(0);
+    co_await check_all_take_part(s);
+  });
+}
+
 TEST_CASE("a stopped worker is lost after the silence that is allowed, and then killed") {
   session_options limits;
   limits.suspect_after = 200ms;

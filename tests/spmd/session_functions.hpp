@@ -63,6 +63,7 @@ inline constexpr remote_function<void(int, int)> sends_too_much{"sends_too_much"
 inline constexpr remote_function<int(int)> raise_signal{"raise_signal", alone};
 inline constexpr remote_function<int(int&, int)> exchanged{"exchanged", alone};
 inline constexpr remote_function<int(int, int)> other_types{"add_one", alone};
+inline constexpr remote_function<void(int, int)> block_or_fail{"block_or_fail"};
 inline constexpr remote_function<void()> nowhere{"nowhere", alone};
 
 /// Makes a vector without a braced list, which g++ 12.2 refuses in awaited expressions.
@@ -143,6 +144,10 @@ inline const function_table& test_functions() {
          ::raise(number);
          return number;
        }},
+      {block_or_fail, blocking([](const worker& me, int which, int time) {
+         if (me.id() == which) throw std::runtime_error("it does not block");
+         std::this_thread::sleep_for(std::chrono::milliseconds(time));
+       })},
       {exchanged, [](int& x, int next) { return std::exchange(x, next); }},
   };
   return all;

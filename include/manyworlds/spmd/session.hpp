@@ -1,8 +1,9 @@
 // Session: one program that drives n workers.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,6 +23,25 @@ enum class worker_state : std::uint8_t {
   starting,
   ready,
   lost,  ///< it has ended, or was silent for too long; `respawn` replaces it
+};
+
+/// Names workers by their ids, in the order of their ranks: `{0, 2}`, or a vector.
+class worker_list {
+ public:
+  // No initializer_list: g++ 12.2 does not compile its array in an awaited call.
+  template <std::convertible_to<int>... Workers>
+  requires(sizeof...(Workers) > 0) worker_list(Workers... workers)
+      : ids_(sizeof...(Workers)) {
+    std::size_t at = 0;
+    ((ids_[at++] = static_cast<int>(workers)), ...);
+  }
+  worker_list(std::vector<int> workers) noexcept : ids_(std::move(workers)) {}
+
+  /// Returns the ids.
+  [[nodiscard]] const std::vector<int>& ids() const noexcept { return ids_; }
+
+ private:
+  std::vector<int> ids_;
 };
 
 /// One worker, as the controller knows it.
@@ -76,7 +96,7 @@ class session : public mesh {
   /// Names some of its workers, by their ids in the order of their ranks. They form a
   /// world of their own at the first call that is not `alone`. Errors:
   /// std::invalid_argument for no worker, one that is not there, or one twice.
-  [[nodiscard]] manyworlds::mesh mesh(std::vector<int> workers) const;
+  [[nodiscard]] manyworlds::mesh mesh(worker_list workers) const;
   /// Divides the workers into meshes of as many: 0 to n - 1, n to 2n - 1 ... Errors:
   /// std::invalid_argument unless `parts` divides their number.
   [[nodiscard]] std::vector<manyworlds::mesh> split(int parts) const;
