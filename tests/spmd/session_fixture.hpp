@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -24,6 +25,11 @@ inline task<session> start_session(runtime& rt, worker_kind kind, int workers,
       rt, processes{.workers = workers, .program = SESSION_WORKER, .limits = limits});
 }
 
+inline duration longest_session() {
+  const char* const seconds = std::getenv("MANYWORLDS_SESSION_SECONDS");
+  return 60s + std::chrono::seconds(seconds ? std::atoi(seconds) : 0);
+}
+
 /// Runs `body(session&)` with a session, within a time.
 template <class Body>
 void in_session(worker_kind kind, int workers, Body body, session_options limits = {}) {
@@ -34,7 +40,7 @@ void in_session(worker_kind kind, int workers, Body body, session_options limits
     co_await s.close();
   };
   rt.run([](task<void> all) -> task<void> {
-    co_await within(std::move(all), 60s);
+    co_await within(std::move(all), longest_session());
   }(whole()));
 }
 
