@@ -195,6 +195,14 @@ std::vector<manyworlds::mesh> session::split(int parts) const {
   return meshes;
 }
 
+manyworlds::mesh session::shrink() const {
+  std::vector<int> there;
+  for (const session_worker& each : describe()) {
+    if (each.state == worker_state::ready) there.push_back(each.id);
+  }
+  return mesh(std::move(there));
+}
+
 task<void> session::respawn(int worker) const {
   return session_core::respawn(core(), worker);
 }

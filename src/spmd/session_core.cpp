@@ -385,7 +385,8 @@ void session_core::note_stuck(call_record& call) noexcept {
   }
   // The rest goes on: what needs none of these.
   std::vector<std::shared_ptr<call_record>> behind;
-  for (const auto& [id, other] : open_) {
+  for (const auto& each : open_) {
+    const std::shared_ptr<call_record>& other = each.second;
     const bool needs_it = std::ranges::any_of(
         stuck, [&](int worker) { return other->part_of(worker) != nullptr; });
     if (needs_it && other->id > call.id) behind.push_back(other);

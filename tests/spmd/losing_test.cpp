@@ -60,6 +60,11 @@ TEST_CASE(
     CHECK(all[1].state == worker_state::lost);
     CHECK(all[1].loss.find("SIGKILL") != std::string::npos);
     CHECK(co_await others.call(fails_on, 1000).from(0) == 2);
+    // Disco A60.
+    const mesh left = s.shrink();
+    CHECK(left.workers() == ints(0, 2));
+    CHECK(co_await left.call(rank_here).all() == ints(0, 1));
+    CHECK(co_await left.call(fails_on, 1000).from(2) == 2);
     const refusal refused = co_await refusal_of(s.call(add_one, 1));
     CHECK(refused.says("worker 1 is lost"));
   });

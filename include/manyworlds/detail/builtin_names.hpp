@@ -1,6 +1,8 @@
 // Built-in names: what every worker can be asked to do with tensors.
 #pragma once
 
+#include "manyworlds/address.hpp"
+#include "manyworlds/memory/reduction.hpp"
 #include "manyworlds/memory/tensor.hpp"
 #include "manyworlds/spmd/remote_function.hpp"
 
@@ -12,5 +14,20 @@ inline constexpr remote_function<tensor(tensor)> put_function{"mw.put", alone};
 inline constexpr remote_function<tensor(shape, dtype)> empty_function{"mw.empty", alone};
 /// Gives a copy of a register's tensor.
 inline constexpr remote_function<tensor(const tensor&)> copy_function{"mw.copy", alone};
+
+// What the workers of a mesh do together, as the namesakes of its world.
+inline constexpr remote_function<void(tensor&, rank_t)> broadcast_function{
+    "mw.broadcast"};
+inline constexpr remote_function<void(tensor&, reduction)> all_reduce_function{
+    "mw.all_reduce"};
+inline constexpr remote_function<void(const tensor&, tensor&)> all_gather_function{
+    "mw.all_gather"};
+inline constexpr remote_function<void(const tensor&, tensor&, rank_t)> gather_function{
+    "mw.gather"};
+inline constexpr remote_function<void(const tensor&, tensor&, rank_t)> scatter_function{
+    "mw.scatter"};
+/// Rank 0 sends, rank 1 receives.
+inline constexpr remote_function<void(const tensor&, tensor&)> transfer_function{
+    "mw.transfer"};
 
 }  // namespace manyworlds::inline v0::detail

@@ -26,9 +26,9 @@ struct worker_text {
 /// all workers of its mesh then, or is being ended: none goes on with it (S-b).
 ///
 ///     try {
-///       co_await s.call(mlp, w, x);
+///       co_await tp.call(mlp, weights, input);
 ///     } catch (const mw::call_error& e) {
-///       // "session tp: call 17 of mlp failed on worker 2 (incarnation 1): shape [4, 2]"
+///       // "tp.4f0c: rank 2 failed in its handler, in call 17 of mlp (worker 2, ...)"
 ///       for (const mw::worker_text& each : e.workers()) use(each.worker, each.text);
 ///     }
 ///

@@ -14,9 +14,9 @@ namespace manyworlds::inline v0 {
 /// Refers to a value on each worker of a mesh: what a call gave there. Its T need not be
 /// known here; the workers check it.
 ///
-///     mw::dref<layer> w = co_await s.call(load, path, 0);
-///     mw::dref<mw::tensor> y = co_await s.issue(mlp, w, x);
-///     co_await y;  // until the call that fills it has ended everywhere
+///     mw::dref<layer> weights = co_await tp.call(fetch, path, 0);
+///     mw::dref<mw::tensor> output = co_await tp.issue(mlp, weights, input);
+///     co_await output;  // until the call that fills it has ended everywhere
 ///
 /// It is movable, and what was moved from refers to nothing. When it is dropped, the
 /// workers let the value go, behind the last call that uses it. Thread: it may be dropped

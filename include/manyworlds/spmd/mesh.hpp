@@ -61,8 +61,9 @@ void write_argument(remote_request& into, const Given& given) {
 /// Workers of a session, in the order of their ranks, with a world of their own for their
 /// data. Copies name the same.
 ///
-///     mw::mesh left = s.mesh({0, 1});
-///     auto y = co_await left.call(mlp, w, x);
+///     mw::mesh left = tp.mesh({0, 1});
+///     mw::dref<layer> weights = co_await left.call(fetch, path, 0);
+///     auto output = co_await left.call(mlp, weights, input);
 ///
 /// A worker begins the calls of all meshes in the order in which they were issued (S-a).
 ///
@@ -125,6 +126,37 @@ class mesh {
   /// Gives a copy of the tensor of one worker.
   [[nodiscard]] auto copy_from(const dref<tensor>& from, int worker) const {
     return call(detail::copy_function, from).on(worker).from(worker);
+  }
+
+  /// Gives all workers the elements of the one with the rank `root`. Shapes agree, as in
+  /// all of these.
+  remote_call<void> broadcast(const dref<tensor>& data, rank_t root = 0) const {
+    return call(detail::broadcast_function, data, root);
+  }
+  /// Combines the workers' elements, in place at each of them.
+  remote_call<void> all_reduce(const dref<tensor>& data, reduction by) const {
+    return call(detail::all_reduce_function, data, by);
+  }
+  /// Collects the workers' `in`, by rank, in `out` of each.
+  remote_call<void> all_gather(const dref<tensor>& in, const dref<tensor>& out) const {
+    return call(detail::all_gather_function, in, out);
+  }
+  /// Collects them in `out` of the one with the rank `root`; that of the others, which
+  /// they must have, stays as it is.
+  remote_call<void> gather(const dref<tensor>& in, const dref<tensor>& out,
+                           rank_t root = 0) const {
+    return call(detail::gather_function, in, out, root);
+  }
+  /// Gives each worker, in `out`, the part of the root's `in` that its rank has.
+  remote_call<void> scatter(const dref<tensor>& in, const dref<tensor>& out,
+                            rank_t root = 0) const {
+    return call(detail::scatter_function, in, out, root);
+  }
+  /// Copies the tensor `in` of one worker to `out` of another, which has as many
+  /// elements. Both are named by their ids.
+  remote_call<void> transfer(const dref<tensor>& in, int from, const dref<tensor>& out,
+                             int to) const {
+    return call(detail::transfer_function, in, out).on(from, to);
   }
 
   /// Waits until the workers have ended all that was issued to them before. Errors: the

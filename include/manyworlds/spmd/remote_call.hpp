@@ -91,10 +91,10 @@ using gives_by_default =
 
 /// A call that is described. Awaiting it makes it.
 ///
-///     mw::dref<layer> w = co_await s.call(load, path, 0).replayable();
-///     std::vector<int> tokens = co_await s.call(pick, y).from(0).within(2s);
-///     std::vector<float> losses = co_await s.call(loss_of, y).all();
-///     co_await s.call(load, path, 0).on(2).into(w);
+///     mw::dref<layer> weights = co_await tp.call(fetch, path, 0).replayable();
+///     std::vector<int> tokens = co_await tp.call(pick, output).from(0).within(2s);
+///     std::vector<float> losses = co_await tp.call(loss, output).all();
+///     co_await tp.call(fetch, path, 0).on(2).into(weights);
 ///
 /// Lifetime: what its arguments refer to lives until the await has ended.
 template <class Result, class Gives = detail::gives_by_default<Result>>

@@ -59,14 +59,11 @@ struct session_worker {
 /// One program, the controller, that drives n workers through calls. A session is its
 /// mesh of all of them.
 ///
-///     constexpr mw::remote_function<mw::tensor(const layer&, const mw::tensor&)>
-///     mlp{"mlp"};
-///
-///     mw::session s = co_await mw::session::start(rt, mw::threads{4, functions});
-///     auto w = co_await s.call(load, path, 0).replayable();
-///     auto x = co_await s.put(prompt);
-///     auto y = co_await s.issue(mlp, w, x);
-///     auto tokens = co_await s.call(pick, y).from(0).within(2s);
+///     mw::session tp = co_await mw::session::start(rt, mw::threads(4, functions));
+///     auto weights = co_await tp.call(fetch, path, 0).replayable();
+///     auto input = co_await tp.put(prompt);
+///     auto output = co_await tp.issue(mlp, weights, input);
+///     std::vector<int> tokens = co_await tp.call(pick, output).from(0).within(2s);
 ///
 /// Calls go to the workers over a world of two for each, in order; the workers exchange
 /// their data over the worlds of their meshes. A call that fails on one worker is ended
@@ -100,6 +97,10 @@ class session : public mesh {
   /// Divides the workers into meshes of as many: 0 to n - 1, n to 2n - 1 ... Errors:
   /// std::invalid_argument unless `parts` divides their number.
   [[nodiscard]] std::vector<manyworlds::mesh> split(int parts) const;
+
+  /// Names the workers that are there: all, without those that are lost. Errors:
+  /// std::invalid_argument if there is none.
+  [[nodiscard]] manyworlds::mesh shrink() const;
 
   /// Replaces a lost worker, or ends one that is there first. The next incarnation runs
   /// again what is `replayable`, in order; what else it held is lost, until calls

@@ -42,7 +42,9 @@ struct session_options {
 
 /// Workers that are threads of this process, each with a runtime of its own.
 ///
-///     mw::session s = co_await mw::session::start(rt, mw::threads{4, functions});
+///     const mw::threads four(4, functions, {.name = "tp", .grace = 1s});
+///     mw::session tp = co_await mw::session::start(rt, four);
+///     co_await tp.close();
 ///
 /// Lifetime: the table outlives the session.
 class threads {
@@ -64,8 +66,9 @@ class threads {
 /// Describes workers that are processes of this machine: each runs `program`, which calls
 /// `worker_main`.
 ///
-///     mw::session s = co_await mw::session::start(
+///     mw::session tp = co_await mw::session::start(
 ///         rt, mw::processes{.workers = 4, .program = "./worker"});
+///     co_await tp.close();
 ///
 /// It is trivially destructible, so that it can be written in an awaited expression.
 struct processes {

@@ -8,8 +8,7 @@ namespace manyworlds::inline v0 {
 /// Runs a worker that `session::start(rt, processes{...})` has started, until its session
 /// ends. Returns the exit code of the program.
 ///
-///     const mw::function_table functions{{load, run_load}, {mlp, run_mlp}};
-///     int main(int argc, char** argv) { return mw::worker_main(functions, argc, argv); }
+/// `int main(int argc, char** argv) { return mw::worker_main(functions, argc, argv); }`
 ///
 /// It reads who it is from the environment, and ignores the arguments. When the
 /// controller is gone, a worker cancels what it does at once; if a function still runs a

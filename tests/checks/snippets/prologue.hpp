@@ -83,6 +83,11 @@ inline constexpr mw::remote_function<mw::tensor(const layer&, const mw::tensor&)
     "mlp"};
 inline constexpr mw::remote_function<std::vector<int>(const mw::tensor&)> pick{"pick"};
 inline constexpr mw::remote_function<void(int)> step{"step"};
+inline constexpr mw::remote_function<float(const mw::tensor&)> loss{"loss"};
+extern const mw::function_table functions;
+extern mw::session tp;
+extern mw::dref<layer> weights;
+extern mw::dref<mw::tensor> input, output;
 layer run_fetch(std::string path, int part);
 mw::task<mw::tensor> run_mlp(mw::worker& me, const layer& w, const mw::tensor& x);
 std::vector<int> run_pick(const mw::tensor& y);
