@@ -99,7 +99,7 @@ class random_session {
             break;
           }
           case 3:
-            co_await s_.issue(fails_on, below(workers_at_random));
+            (void)co_await s_.issue(fails_on, below(workers_at_random));
             break;
           case 4:
             co_await s_.call(all_but_one_enter, below(workers_at_random), 50)
