@@ -68,12 +68,19 @@ remote_awaiter::~remote_awaiter() {
 }
 
 bool remote_awaiter::await_start(continuation& k) {
-  record_ = request_.core->issue(request_);
-  record_->waiter = &k;
+  try {
+    record_ = request_.core->issue(request_);
+    record_->waiter = &k;
+  } catch (...) {
+    // Told in a turn of its own: who tries again and again keeps no other task waiting.
+    refused_ = std::current_exception();
+    k.resume();
+  }
   return true;
 }
 
 bool remote_awaiter::await_cancel() noexcept {
+  if (!record_) return false;
   continuation* const waiter = std::exchange(record_->waiter, nullptr);
   if (waiter == nullptr) return false;
   record_->was_cancelled = true;
@@ -87,10 +94,11 @@ bool remote_awaiter::await_cancel() noexcept {
 }
 
 bool remote_awaiter::await_must_resume() const noexcept {
-  return !record_->was_cancelled;
+  return !record_ || !record_->was_cancelled;
 }
 
 void remote_awaiter::check() const {
+  if (refused_) std::rethrow_exception(refused_);
   const std::exception_ptr error = request_.core->error_of(*record_);
   if (!error) return;
   request_.core->note_told(*record_);

@@ -190,6 +190,21 @@ TEST_CASE(
       limits);
 }
 
+TEST_CASE("law 9: a call that is refused again and again keeps no other task waiting") {
+  in_session(worker_kind::threads, 2, [](session& s) -> task<void> {
+    auto trying = [&]() -> task<int> {
+      for (;;) (void)co_await refusal_of(s.call(add_one, 1).from(7));
+    };
+    auto waiting = []() -> task<int> {
+      co_await sleep_for(20ms);
+      co_return 1;
+    };
+    const auto [never, once] = co_await when_any(trying(), waiting());
+    CHECK(!never.has_value());
+    CHECK(once == 1);
+  });
+}
+
 TEST_CASE("a sync that is given up ends at once, also behind a full window") {
   in_each_kind(2, [](session& s) -> task<void> {
     co_await s.issue(sleep_ms, 300);

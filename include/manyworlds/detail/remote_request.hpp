@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <stop_token>
 #include <string_view>
@@ -98,7 +99,9 @@ class remote_awaiter : public native_only {
 
  private:
   remote_request request_;
+  /// Null if the call was refused, for this reason.
   std::shared_ptr<call_record> record_;
+  std::exception_ptr refused_;
 };
 
 /// Awaits that all workers of a mesh have ended what was issued to them, and throws an
