@@ -192,6 +192,7 @@
 #include "spmd/builtin_functions.cpp"
 #include "spmd/function_table.cpp"
 #include "spmd/process_source.cpp"
+#include "spmd/register_book.cpp"
 #include "spmd/register_file.cpp"
 #include "spmd/session.cpp"
 #include "spmd/session_core.cpp"

@@ -51,7 +51,7 @@ remote_request sync_request(std::shared_ptr<session_core> core, std::vector<int>
 
 sync_awaitable await_register(const register_node* node, source_position where) {
   const std::shared_ptr<session_core> core = session_of(node);
-  remote_request request = request_on(core, core->holders_of(node->id), where);
+  remote_request request = request_on(core, core->workers_of(node->id), where);
   request.into = node->id;
   return sync_awaitable(std::move(request));
 }

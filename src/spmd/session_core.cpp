@@ -46,14 +46,14 @@ session_core::session_core(runtime& rt, std::unique_ptr<worker_source> source,
       limits_(limits),
       name_(fmt::format("{}.{:08x}", limits.name.view(),
                         static_cast<std::uint32_t>(access::core(rt).random_word()))),
-      dropped_(std::make_shared<dropped_registers>(this)) {
+      registers_(*this) {
   for (int id = 0; id < workers; ++id)
     links_.push_back(std::make_unique<worker_link>(*this, id));
   source_->name_session(name_);
 }
 
 session_core::~session_core() {
-  dropped_->forget_session();
+  registers_.forget_session();
   MW_ASSERT(is_over_ || !has_begun_, "it ends before it goes");
 }
 
@@ -246,39 +246,25 @@ task<void> session_core::respawn(std::shared_ptr<session_core> self, int worker)
 
 /// The meshes of a worker that was replaced have another world from now on.
 void session_core::joined(worker_link& link) {
-  for (mesh_facts& mesh : meshes_) {
-    if (std::ranges::count(mesh.workers, link.id()) == 0) continue;
+  for (session_mesh& mesh : meshes_.all()) {
+    if (!mesh.has(link.id())) continue;
     ++mesh.number;
-    describe_mesh(mesh, link);
-    command_head head{};
-    head.kind = command_kind::resume;
-    head.mesh = mesh.id;
-    head.types = mesh.number;
-    head.set(command_flag::forms_again);
+    auto [head, block] = mesh.description();
+    link.push(head, std::move(block));
     for (const int other : mesh.workers) {
       if (other != link.id() && link_of(other).state() == worker_state::ready)
-        link_of(other).tell(head);
+        link_of(other).tell(mesh.next_world());
     }
   }
 }
 
 /// Makes again what is replayable, in the order in which it was made first.
 task<void> session_core::replay_on(int worker) {
-  std::vector<register_id> again;
-  for (const register_facts& each : facts_) {
-    const bool is_lost =
-        registers_.is_live(each.which) && each.replay &&
-        std::ranges::find(each.on, worker, &std::pair<int, std::uint64_t>::first) !=
-            each.on.end();
-    if (is_lost) again.push_back(each.which);
-  }
-  std::ranges::sort(again, {},
-                    [this](register_id which) { return facts_[which.index].made_by; });
   std::exception_ptr first;
-  for (const register_id which : again) {
+  for (const register_id which : registers_.replayable_on(worker)) {
     // It may have been dropped meanwhile.
     if (!registers_.is_live(which)) continue;
-    const std::shared_ptr<const kept_call> kept = facts_[which.index].replay;
+    const std::shared_ptr<const kept_call> kept = registers_.kept(which);
     remote_request request;
     request.core = shared_from_this();
     request.function = kept->function;
@@ -413,47 +399,31 @@ void session_core::let_others_go(const call_record& call) {
   }
 }
 
-// --- registers
-// --------------------------------------------------------------------------
+// --- registers ----------------------------------------------------------------------
 
 void session_core::name_result(const remote_request& request, call_record& call) {
   register_id which = request.into;
   if (which == register_id()) {
-    which = registers_.allocate();
-    call.result = register_handle(new register_node(which, dropped_, weak_from_this()));
-    if (which.index >= facts_.size()) facts_.resize(which.index + std::size_t{1});
-    facts_[which.index] = register_facts{which, {}, 0, {}, {}};
+    call.result = registers_.name(weak_from_this());
+    which = call.result->id;
   }
   call.head.result = which;
   call.head.set(command_flag::fills);
-  register_facts& facts = facts_[which.index];
-  facts.made_by = call.id;
-  facts.function = call.function;
-  for (const call_part& part : call.parts) {
-    const auto at =
-        std::ranges::find(facts.on, part.worker, &std::pair<int, std::uint64_t>::first);
-    if (at == facts.on.end()) {
-      facts.on.emplace_back(part.worker, part.incarnation);
-    } else {
-      at->second = part.incarnation;
-    }
-  }
+  registers_.fill(which, call);
   if (!request.is_replayable) return;
-  auto kept = std::make_shared<kept_call>(
-      kept_call{call.function, request.types, {}, {}, request.takes});
-  kept->written.assign(call.values.written().begin(), call.values.written().end());
+  kept_call kept{call.function, request.types, {}, {}, request.takes};
+  const std::span<const std::byte> written = call.values.written();
+  kept.written.assign(written.begin(), written.end());
   for (const const_buffer_view& each : call.values.beside()) {
     const auto* const first = static_cast<const std::byte*>(each.data());
-    kept->beside.emplace_back(first, first + each.size_bytes());
+    kept.beside.emplace_back(first, first + each.size_bytes());
   }
-  facts.replay = std::move(kept);
+  registers_.keep(which, std::move(kept));
 }
 
-std::vector<int> session_core::holders_of(register_id which) const {
+std::vector<int> session_core::workers_of(register_id which) const {
   if (!registers_.is_live(which)) throw std::invalid_argument("a dref that was dropped");
-  std::vector<int> all;
-  for (const auto& [worker, incarnation] : facts_[which.index].on) all.push_back(worker);
-  return all;
+  return registers_.workers_of(which);
 }
 
 void dropped_registers::tell_session() noexcept {
@@ -485,63 +455,39 @@ void session_core::release_late() noexcept {
 }
 
 void session_core::release_dropped() {
-  if (dropped_->empty()) return;
-  std::vector<register_id> gone;
-  dropped_->release_all([&](register_id which) { gone.push_back(which); });
+  if (!registers_.has_dropped()) return;
+  std::vector<std::vector<register_id>> gone(links_.size());
+  registers_.release_dropped([&](register_id which, const std::vector<int>& workers) {
+    for (const int worker : workers)
+      gone[static_cast<std::size_t>(worker)].push_back(which);
+  });
   for (const auto& link : links_) {
     if (link->state() != worker_state::ready) continue;
-    std::vector<register_id> here;
-    const auto tell = [&] {
+    std::span<const register_id> left = gone[static_cast<std::size_t>(link->id())];
+    while (!left.empty()) {
+      const auto some = left.first(std::min(left.size(), command_wire::most_releases));
+      left = left.subspan(some.size());
       command_head head{};
       head.kind = command_kind::release;
-      head.releases = static_cast<std::uint32_t>(here.size());
-      std::vector<std::byte> block(here.size() * sizeof(register_id));
-      std::memcpy(block.data(), here.data(), block.size());
-      link->push(head, std::move(block));
-      here.clear();
-    };
-    for (const register_id which : gone) {
-      const auto& on = facts_[which.index].on;
-      if (std::ranges::find(on, link->id(), &std::pair<int, std::uint64_t>::first) ==
-          on.end())
-        continue;
-      here.push_back(which);
-      if (here.size() == command_wire::most_releases) tell();
+      head.releases = static_cast<std::uint32_t>(some.size());
+      const std::span<const std::byte> block = std::as_bytes(some);
+      link->push(head, {block.begin(), block.end()});
     }
-    if (!here.empty()) tell();
-  }
-  for (const register_id which : gone) {
-    facts_[which.index] = {};
-    registers_.release(which);
   }
 }
 
-// --- meshes
-// -----------------------------------------------------------------------------
+// --- issuing -------------------------------------------------------------------------
 
 std::uint32_t session_core::mesh_of(const std::vector<int>& workers) {
-  const auto [at, is_new] =
-      mesh_ids_.emplace(workers, static_cast<std::uint32_t>(meshes_.size() + 1));
+  const auto [mesh, is_new] = meshes_.find_or_add(workers);
   if (is_new) {
-    meshes_.push_back({at->second, workers});
-    for (const int each : workers) describe_mesh(meshes_.back(), link_of(each));
+    for (const int each : workers) {
+      auto [head, block] = mesh->description();
+      link_of(each).push(head, std::move(block));
+    }
   }
-  return at->second;
+  return mesh->id;
 }
-
-void session_core::describe_mesh(const mesh_facts& mesh, worker_link& to_worker) {
-  command_head head{};
-  head.kind = command_kind::mesh;
-  head.mesh = mesh.id;
-  head.types = mesh.number;
-  value_writer values;
-  argument<std::vector<int>>::write(values, mesh.workers);
-  head.values_bytes = static_cast<std::uint32_t>(values.written().size());
-  to_worker.push(head, {values.written().begin(), values.written().end()});
-}
-
-// --- issuing
-// ----------------------------------------------------------------------------
 
 std::shared_ptr<call_record> session_core::issue(remote_request& request) {
   if (!home().is_current()) {
@@ -645,36 +591,13 @@ void session_core::check(const remote_request& request, const call_record& call)
 /// Refuses registers that do not hold what the call takes, and names why.
 void session_core::check_registers(const remote_request& request,
                                    const call_record& call) const {
-  std::vector<register_id> used = request.takes;
-  if (request.into != register_id() && !call.is_sync()) used.push_back(request.into);
-  for (const register_id which : used) {
-    if (!registers_.is_live(which))
-      refuse(call, failure(cause::register_lost, "a dref was dropped before the call"));
-    const register_facts& facts = facts_[which.index];
-    const bool is_filled = which == request.into;
-    for (const int id : request.workers) {
-      const auto at =
-          std::ranges::find(facts.on, id, &std::pair<int, std::uint64_t>::first);
-      if (at == facts.on.end()) {
-        refuse(call, failure(cause::invalid_argument,
-                             fmt::format("worker {} has no register of call {} of {}: "
-                                         "that went to another mesh",
-                                         id, facts.made_by, facts.function)));
-      }
-      if (is_filled || at->second == link_of(id).incarnation()) continue;
-      if (at->second == 0) {
-        refuse(call, failure(cause::register_lost,
-                             fmt::format("call {} of {}, which should have made an "
-                                         "argument, failed",
-                                         facts.made_by, facts.function)));
-      }
-      failure f(cause::register_lost,
-                fmt::format("what call {} of {} made was lost with incarnation {} of "
-                            "worker {}",
-                            facts.made_by, facts.function, at->second, id));
-      f.rank = id;
-      refuse(call, std::move(f));
+  for (const int id : request.workers) {
+    for (const register_id which : request.takes) {
+      const auto why = registers_.why_not(which, id, link_of(id).incarnation());
+      if (why) refuse(call, *why);
     }
+    if (request.into == register_id() || call.is_sync()) continue;
+    if (const auto why = registers_.why_not_filled(request.into, id)) refuse(call, *why);
   }
 }
 
@@ -685,8 +608,7 @@ void session_core::refuse(const call_record& call, failure why) const {
   throw call_error(std::move(why), call.id, call.function, call.where, {});
 }
 
-// --- ending
-// -----------------------------------------------------------------------------
+// --- ending ----------------------------------------------------------------------
 
 std::shared_ptr<call_record> session_core::find(std::uint64_t call) const noexcept {
   const auto at = open_.find(call);
@@ -774,12 +696,7 @@ void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
   examine(*call);
   const register_id result = call->head.result;
   if (!call->head.has(command_flag::fills) || !registers_.is_live(result)) return;
-  register_facts& facts = facts_[result.index];
-  // One that was filled again meanwhile is good.
-  if (facts.made_by != call->id) return;
-  for (auto& [worker, incarnation] : facts.on) {
-    if (call->part_of(worker) != nullptr) incarnation = 0;
-  }
+  registers_.fail(result, *call);
   std::vector<std::shared_ptr<call_record>> behind;
   for (auto at = open_.upper_bound(call->id); at != open_.end(); ++at) {
     if (at->second->takes(result)) behind.push_back(at->second);
@@ -830,9 +747,10 @@ void session_core::settle(const std::shared_ptr<call_record>& call) {
   head.call = call->id;
   const bool forms_again = must_form_again(*call);
   if (forms_again) {
-    head.mesh = call->head.mesh;
-    head.types = ++meshes_[head.mesh - 1].number;
-    head.set(command_flag::forms_again);
+    session_mesh& mesh = meshes_[call->head.mesh];
+    ++mesh.number;
+    head = mesh.next_world();
+    head.call = call->id;
   }
   for (const call_part& part : call->parts) {
     link_of(part.worker).let_go(call->id);
@@ -866,19 +784,12 @@ std::exception_ptr session_core::error_of(const call_record& call) const {
 
 /// Of a register that has no value, although that was told before.
 std::exception_ptr session_core::why_never_made(register_id which) const {
-  if (which == register_id() || !registers_.is_live(which)) return nullptr;
-  const register_facts& facts = facts_[which.index];
-  const bool is_there =
-      std::ranges::none_of(facts.on, [](const auto& each) { return each.second == 0; });
-  if (is_there) return nullptr;
-  failure why(cause::register_lost,
-              fmt::format("call {} of {}, which should have made it, failed",
-                          facts.made_by, facts.function));
-  why.world = world_name(name_);
-  why.operation = operation_kind::call;
-  why.call = fmt::format("{} of {}", facts.made_by, facts.function);
+  std::optional<failure> why = registers_.why_never_made(which);
+  if (!why) return nullptr;
+  why->world = world_name(name_);
+  why->operation = operation_kind::call;
   return std::make_exception_ptr(
-      call_error(std::move(why), facts.made_by, facts.function, source_position(), {}));
+      call_error(*std::move(why), 0, {}, source_position(), {}));
 }
 
 std::exception_ptr session_core::take_untold(register_id which) noexcept {

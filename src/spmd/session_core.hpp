@@ -17,22 +17,12 @@
 #include "manyworlds/spmd/session.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "spmd/call_record.hpp"
-#include "spmd/dropped_registers.hpp"
-#include "spmd/register_table.hpp"
+#include "spmd/mesh_book.hpp"
+#include "spmd/register_book.hpp"
 #include "spmd/worker_link.hpp"
 #include "spmd/worker_source.hpp"
 
 namespace manyworlds::inline v0::detail {
-
-/// A call that can be made again.
-struct kept_call {
-  std::string function;
-  std::uint64_t types = 0;
-  std::vector<std::byte> written;
-  /// What stood beside the values, which is kept.
-  std::vector<std::vector<std::byte>> beside;
-  std::vector<register_id> takes;
-};
 
 /// Issues calls, settles those that fail, gives out registers and meshes, and replaces
 /// workers.
@@ -84,15 +74,12 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] std::exception_ptr take_untold(register_id which) noexcept;
 
   // --- registers
-  [[nodiscard]] const std::shared_ptr<dropped_registers>& dropped() const noexcept {
-    return dropped_;
-  }
   /// Is told that drefs were dropped. Gives a share of this that could not be handed to
   /// the reactor. Thread: any. Precondition: it is not destroyed.
   [[nodiscard]] std::shared_ptr<void> note_dropped() noexcept;
-  /// Returns the workers that have a register. Errors: std::invalid_argument if it was
+  /// Returns the workers that a register is for. Errors: std::invalid_argument if it was
   /// dropped.
-  [[nodiscard]] std::vector<int> holders_of(register_id which) const;
+  [[nodiscard]] std::vector<int> workers_of(register_id which) const;
 
   // --- what its links tell
   /// Returns the open call of that number, or null.
@@ -106,26 +93,6 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   void part_failed(const std::shared_ptr<call_record>& call, worker_text text);
 
  private:
-  /// What is known of a register that has a name.
-  struct register_facts {
-    register_id which;
-    /// The workers that it is for, with the incarnation that holds it; 0 if the call that
-    /// should have made it failed.
-    std::vector<std::pair<int, std::uint64_t>> on;
-    /// The call that filled it last, or is to.
-    std::uint64_t made_by = 0;
-    std::string function;
-    /// The call that makes it again; null if it is not replayable.
-    std::shared_ptr<const kept_call> replay;
-  };
-
-  struct mesh_facts {
-    std::uint32_t id = 0;
-    std::vector<int> workers;
-    /// Which of its worlds the workers form, or have.
-    std::uint64_t number = 1;
-  };
-
   [[nodiscard]] static task<void> hold(std::shared_ptr<session_core> self);
   [[nodiscard]] task<void> run();
   [[nodiscard]] task<void> live(worker_link& link);
@@ -137,7 +104,6 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[noreturn]] void refuse(const call_record& call, failure why) const;
   void name_result(const remote_request& request, call_record& call);
   [[nodiscard]] std::uint32_t mesh_of(const std::vector<int>& workers);
-  void describe_mesh(const mesh_facts& mesh, worker_link& to_worker);
   void release_dropped();
   void drop_noted() noexcept;
   void release_late() noexcept;
@@ -165,11 +131,8 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   std::map<std::uint64_t, std::shared_ptr<call_record>> untold_;
   /// Calls that failed since another worker is lost, as one of theirs says.
   std::vector<std::shared_ptr<call_record>> awaiting_loss_;
-  register_table registers_;
-  std::vector<register_facts> facts_;
-  std::shared_ptr<dropped_registers> dropped_;
-  std::map<std::vector<int>, std::uint32_t> mesh_ids_;
-  std::vector<mesh_facts> meshes_;  ///< by their ids, from 1 on
+  register_book registers_;
+  mesh_book meshes_;
   std::uint64_t last_call_ = 0;
   scope* lives_ = nullptr;
   std::atomic<bool> is_drop_noted_{false};
