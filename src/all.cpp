@@ -203,6 +203,7 @@
 #include "spmd/worker_link.cpp"
 #include "spmd/worker_loop.cpp"
 #include "spmd/worker_main.cpp"
+#include "spmd/worker_meshes.cpp"
 #include "store/etcd_client.cpp"
 #include "store/etcd_gateway.cpp"
 #include "store/etcd_http.cpp"

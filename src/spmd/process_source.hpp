@@ -23,7 +23,10 @@ class process_source final : public worker_source {
   process_source(runtime& controller, process_options how, const session_options& limits);
 
   [[nodiscard]] store& meeting() noexcept override { return store_; }
-  void name_session(const std::string& name) override { session_ = name; }
+  void name_session(const std::string& name, int workers) override {
+    session_ = name;
+    count_ = workers;
+  }
   [[nodiscard]] task<void> start(int worker, std::uint64_t incarnation) override;
   [[nodiscard]] task<std::string> ended(int worker) override;
   [[nodiscard]] task<std::string> end(int worker, duration patience) override;
@@ -39,6 +42,7 @@ class process_source final : public worker_source {
   hosted_store host_;
   tcp_store store_;
   std::string session_;
+  int count_ = 0;
   std::map<int, std::shared_ptr<supervised_process>> workers_;
 };
 

@@ -49,7 +49,7 @@ session_core::session_core(runtime& rt, std::unique_ptr<worker_source> source,
       registers_(*this) {
   for (int id = 0; id < workers; ++id)
     links_.push_back(std::make_unique<worker_link>(*this, id));
-  source_->name_session(name_);
+  source_->name_session(name_, workers);
 }
 
 session_core::~session_core() {

@@ -25,7 +25,10 @@ class thread_source final : public worker_source {
   ~thread_source() override;
 
   [[nodiscard]] store& meeting() noexcept override { return meeting_; }
-  void name_session(const std::string& name) override { session_ = name; }
+  void name_session(const std::string& name, int workers) override {
+    session_ = name;
+    count_ = workers;
+  }
   [[nodiscard]] task<void> start(int worker, std::uint64_t incarnation) override;
   [[nodiscard]] task<std::string> ended(int worker) override;
   [[nodiscard]] task<std::string> end(int worker, duration patience) override;
@@ -38,6 +41,7 @@ class thread_source final : public worker_source {
   const function_table& functions_;
   const session_options limits_;
   std::string session_;
+  int count_ = 0;
   memory_store meeting_;
   std::map<int, std::shared_ptr<worker_place>> workers_;
   worker_thread maker_;

@@ -9,10 +9,8 @@
 
 #include "exception_text.hpp"
 #include "manyworlds/coro/offload.hpp"
-#include "manyworlds/coro/shield.hpp"
 #include "manyworlds/coro/stop.hpp"
 #include "manyworlds/coro/sync_wait.hpp"
-#include "manyworlds/coro/when_all.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/format.hpp"
@@ -20,7 +18,6 @@
 #include "spmd/builtin_functions.hpp"
 #include "spmd/mesh_name.hpp"
 #include "world/runtime_core.hpp"
-#include "world/world_core.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -30,8 +27,7 @@ using command_wire::reply_head;
 // What the controller knows it needs no answer about is told this often, of its window.
 constexpr std::uint64_t progress_parts = 4;
 
-// --- commands
-// ---------------------------------------------------------------------------
+// --- commands ----------------------------------------------------------------------
 
 std::string_view worker_loop::command::name() noexcept {
   const std::span<std::byte> text = block.bytes_at(0, head.name_bytes);
@@ -62,26 +58,6 @@ void worker_loop::check(const command& c) {
   throw value_error("the lengths of a command contradict each other");
 }
 
-// --- meshes
-// -----------------------------------------------------------------------------
-
-/// A mesh that this worker belongs to.
-struct worker_loop::mesh_seat {
-  std::uint32_t id = 0;
-  std::vector<int> ids;
-  rank_t rank = 0;
-  manyworlds::world world;
-  /// Which of its worlds it has, or is forming, and which it should have.
-  std::uint64_t number = 0;
-  std::uint64_t wanted = 0;
-  event another_wanted;
-  /// Set when the forming that is under way has ended.
-  event settled;
-  /// Why there is no world; empty if there is one.
-  std::string trouble;
-  bool is_forming = false;
-};
-
 /// The call that is being carried out.
 struct worker_loop::running_call {
   std::uint64_t id;
@@ -94,7 +70,7 @@ struct worker_loop::outcome {
   reply_kind how = reply_kind::ended;
   enum cause why = cause::none;
   std::string text;
-  position moved;
+  mesh_position moved;
   bool world_is_over = false;
   /// Has the value that is told, of what `kept` keeps.
   std::optional<call_frame> frame;
@@ -104,9 +80,9 @@ struct worker_loop::outcome {
 worker_loop::worker_loop(runtime& rt, store& meeting, const function_table& functions,
                          worker_seat seat)
     : runtime_(rt),
-      meeting_(meeting),
       functions_(functions),
       seat_(std::move(seat)),
+      meshes_(rt, meeting, seat_),
       control_(rt, meeting,
                {.name = control_name(seat_.session, seat_.id),
                 .rank = 1,
@@ -161,13 +137,9 @@ task<void> worker_loop::read() {
 task<void> worker_loop::end_call(std::uint64_t call) {
   if (running_ != nullptr && running_->id == call) {
     running_->stop.request_stop();
-    if (running_->mesh == nullptr || !running_->mesh->world) co_return;
-    const world_core& core = access::core(running_->mesh->world);
-    for (const operation* op = core.pending().first(); op; op = op->next_pending) {
-      if (!is_collective(op->kind)) continue;
-      running_->mesh->world.fail("call " + std::to_string(call) + " was ended");
-      co_return;
-    }
+    mesh_seat* const mesh = running_->mesh;
+    if (mesh != nullptr && mesh->is_in_collective())
+      mesh->world.fail("call " + std::to_string(call) + " was ended");
     co_return;
   }
   if (call > last_begun_) {
@@ -181,13 +153,13 @@ task<void> worker_loop::end_call(std::uint64_t call) {
 
 void worker_loop::resume(const command& c) {
   if (c.head.has(command_flag::forms_again)) {
-    mesh_seat& mesh = want(c.head.mesh, c.head.types);
+    mesh_seat& mesh = meshes_.want(c.head.mesh, c.head.types);
     // One that has gone on waits for members that wait for this world's next epoch.
     if (running_ != nullptr && running_->mesh == &mesh && running_->id > c.head.call) {
       mesh.world.fail("call " + std::to_string(c.head.call) +
                       " had ended in the middle of what its workers do together");
     }
-    form_what_is_over();
+    form_meshes();
   }
   if (held_by_ != c.head.call) return;
   held_by_ = 0;
@@ -203,11 +175,11 @@ task<void> worker_loop::obey() {
     command c = std::move(waiting_.front());
     waiting_.pop_front();
     if (c.head.kind == command_kind::close) {
-      co_await leave_meshes();
+      co_await meshes_.leave();
       co_return;
     }
     co_await carry_out(c);
-    form_what_is_over();
+    form_meshes();
   }
 }
 
@@ -234,6 +206,15 @@ task<void> worker_loop::carry_out(command& c) {
   if (done_ == told_) bytes_done_ = 0;
 }
 
+void worker_loop::add_mesh(command& c) {
+  value_reader in = c.values();
+  meshes_.describe(c.head.mesh, c.head.types, argument<std::vector<int>>::read(in));
+}
+
+void worker_loop::form_meshes() {
+  meshes_.form(*beside_, running_ != nullptr ? running_->mesh : nullptr);
+}
+
 void worker_loop::release(command& c) noexcept {
   const std::span<const std::byte> all = c.releases();
   for (std::size_t at = 0; at < all.size(); at += sizeof(register_id)) {
@@ -243,90 +224,7 @@ void worker_loop::release(command& c) noexcept {
   }
 }
 
-void worker_loop::add_mesh(command& c) {
-  value_reader in = c.values();
-  std::vector<int> ids = argument<std::vector<int>>::read(in);
-  const auto own = std::ranges::find(ids, seat_.id);
-  if (own == ids.end() || ids.size() > command_wire::most_members)
-    throw value_error("a mesh without this worker");
-  mesh_seat& at = want(c.head.mesh, c.head.types);
-  at.rank = static_cast<rank_t>(own - ids.begin());
-  at.ids = std::move(ids);
-  form_what_is_over();
-}
-
-/// Notes which world the mesh should have. A resume may come before the mesh itself,
-/// which waits behind other commands.
-worker_loop::mesh_seat& worker_loop::want(std::uint32_t mesh, std::uint64_t number) {
-  std::unique_ptr<mesh_seat>& at = meshes_[mesh];
-  if (!at) at = std::make_unique<mesh_seat>();
-  at->id = mesh;
-  at->wanted = std::max(at->wanted, number);
-  at->another_wanted.set();
-  return *at;
-}
-
-/// Forms the world that is wanted; gives one up that is forming when another is.
-task<void> worker_loop::form(mesh_seat& at) {
-  while (at.number != at.wanted) {
-    at.number = at.wanted;
-    at.another_wanted.reset();
-    at.world = world(runtime_, meeting_,
-                     {.name = mesh_name(seat_.session, at.id, at.number),
-                      .rank = at.rank,
-                      .size = static_cast<rank_t>(at.ids.size()),
-                      .form = seat_.limits.start,
-                      .suspect_after = seat_.limits.suspect_after,
-                      .broken_after = seat_.limits.lost_after});
-    at.trouble.clear();
-    auto formed = [](world& w) -> task<void> { co_await w; };
-    auto another = [](event& wanted) -> task<void> { co_await wanted; };
-    try {
-      co_await when_any(formed(at.world), another(at.another_wanted));
-    } catch (...) {
-      at.trouble = handled_exception_text();
-    }
-  }
-  at.is_forming = false;
-  at.settled.set();
-}
-
-/// Begins to form the worlds that are over, but for that of the call that runs.
-void worker_loop::form_what_is_over() {
-  for (auto& [id, at] : meshes_) {
-    if (at->ids.empty() || at->number == at->wanted || at->is_forming) continue;
-    if (running_ != nullptr && running_->mesh == at.get()) continue;
-    at->is_forming = true;
-    at->settled.reset();
-    beside_->spawn(form(*at));
-  }
-}
-
-/// All members do, so that none takes the end of another for a loss.
-task<void> worker_loop::leave_meshes() {
-  std::vector<task<void>> leaving;
-  for (auto& [id, at] : meshes_) {
-    if (at->is_forming || !at->world || at->world.state() != world_state::up) continue;
-    leaving.push_back([](world& w) -> task<void> {
-      try {
-        co_await w.leave();
-      } catch (const world_error&) {
-        // The log has it, and the session ends.
-      }
-    }(at->world));
-  }
-  co_await when_all(std::move(leaving));
-}
-
-worker_loop::position worker_loop::position_of(const mesh_seat* at) const {
-  if (at == nullptr || !at->world || at->world.state() != world_state::up) return {};
-  const transfer_counters c = at->world.counters();
-  return {access::core(at->world).collectives_begun(), c.messages_sent,
-          c.messages_received};
-}
-
-// --- calls
-// ------------------------------------------------------------------------------
+// --- calls ----------------------------------------------------------------------
 
 task<void> worker_loop::execute(command& c) {
   outcome out;
@@ -389,23 +287,21 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
   worker_facts facts{.id = seat_.id,
                      .incarnation = seat_.incarnation,
                      .call = call.id,
+                     .rank = static_cast<rank_t>(seat_.id),
+                     .size = static_cast<rank_t>(seat_.workers),
                      .runtime = &runtime_,
                      .beside = beside_,
                      .stop = call.stop.get_token()};
-  const auto mesh = meshes_.find(c.head.mesh);
-  if (mesh != meshes_.end()) {
-    mesh_seat& at = *mesh->second;
-    facts.rank = at.rank;
-    facts.size = static_cast<rank_t>(at.ids.size());
-    if (!c.head.has(command_flag::is_alone)) {
-      while (at.is_forming) co_await stop_on(at.settled.wait(), call.stop.get_token());
-      // Before it is refused: without a world the mesh is formed again.
-      call.mesh = &at;
-      if (!at.trouble.empty()) throw value_error("its mesh has no world: " + at.trouble);
-      facts.world = &at.world;
-    }
+  if (mesh_seat* const at = meshes_.find(c.head.mesh)) {
+    facts.rank = at->rank;
+    facts.size = static_cast<rank_t>(at->ids.size());
+    while (at->is_forming) co_await stop_on(at->settled.wait(), call.stop.get_token());
+    // Before it is refused: without a world the mesh is formed again.
+    call.mesh = at;
+    if (!at->trouble.empty()) throw value_error("its mesh has no world: " + at->trouble);
+    facts.world = &at->world;
   }
-  const position before = position_of(call.mesh);
+  const mesh_position before = position_of(call.mesh);
   worker me = access::make<worker>(facts);
   out.frame.emplace(c.values(), registers_, c.head.has(command_flag::wants_value));
   std::exception_ptr error;
@@ -423,7 +319,7 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
   } catch (...) {
     error = std::current_exception();
   }
-  const position after = position_of(call.mesh);
+  const mesh_position after = position_of(call.mesh);
   out.moved = {after.collectives - before.collectives, after.sent - before.sent,
                after.received - before.received};
   if (error) std::rethrow_exception(error);
@@ -435,8 +331,7 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
   }
 }
 
-// --- replies
-// ----------------------------------------------------------------------------
+// --- replies ----------------------------------------------------------------------
 
 task<void> worker_loop::tell(const command& c, outcome& out) {
   reply_head head{};

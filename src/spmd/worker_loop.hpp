@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -28,16 +27,9 @@
 #include "spmd/command_wire.hpp"
 #include "spmd/message_block.hpp"
 #include "spmd/register_file.hpp"
+#include "spmd/worker_meshes.hpp"
 
 namespace manyworlds::inline v0::detail {
-
-/// Which worker it is.
-struct worker_seat {
-  std::string session;  ///< before the names of its worlds
-  int id = 0;
-  std::uint64_t incarnation = 1;
-  session_options limits = {};
-};
 
 /// Joins its control world, reads commands and carries them out one after the other.
 ///
@@ -71,18 +63,11 @@ class worker_loop {
     [[nodiscard]] value_reader values() noexcept;
     [[nodiscard]] std::span<const std::byte> releases() noexcept;
   };
-  /// What was moved on a mesh's world.
-  struct position {
-    std::uint64_t collectives = 0;
-    std::uint64_t sent = 0;
-    std::uint64_t received = 0;
-  };
-  struct mesh_seat;
   struct running_call;
   struct outcome;
   struct done_call {
     std::uint64_t id;
-    position moved;
+    mesh_position moved;
   };
 
   [[nodiscard]] task<void> read_until_gone();
@@ -97,23 +82,18 @@ class worker_loop {
   [[nodiscard]] task<void> run_function(command& c, running_call& call, outcome& out);
   void release(command& c) noexcept;
   void add_mesh(command& c);
-  [[nodiscard]] task<void> form(mesh_seat& at);
-  mesh_seat& want(std::uint32_t mesh, std::uint64_t number);
-  void form_what_is_over();
-  [[nodiscard]] task<void> leave_meshes();
-  [[nodiscard]] position position_of(const mesh_seat* at) const;
+  void form_meshes();
 
   [[nodiscard]] task<void> tell(const command& c, outcome& out);
   [[nodiscard]] task<void> tell_done(done_call which);
   [[nodiscard]] task<void> tell_progress();
 
   runtime& runtime_;
-  store& meeting_;
   const function_table& functions_;
   const worker_seat seat_;
+  worker_meshes meshes_;
   world control_;
   register_file registers_;
-  std::map<std::uint32_t, std::unique_ptr<mesh_seat>> meshes_;
   std::deque<command> waiting_;
   event arrived_;  ///< a command, or a resume
   event resumed_;

@@ -18,8 +18,8 @@ class worker_source {
   worker_source& operator=(const worker_source&) = delete;
   virtual ~worker_source() = default;
 
-  /// Is told the session's name, before all else.
-  virtual void name_session(const std::string& name) = 0;
+  /// Is told the session's name and how many workers it has, before all else.
+  virtual void name_session(const std::string& name, int workers) = 0;
   /// Returns where controller and workers meet.
   [[nodiscard]] virtual store& meeting() noexcept = 0;
   /// Starts the incarnation, which joins by itself. Precondition: the one before was

@@ -82,6 +82,8 @@ TEST_CASE("disco A59: a worker is replaced, and has again what is replayable") {
       co_await s.respawn(which);
       CHECK(s.describe()[static_cast<std::size_t>(which)].incarnation == 2);
       CHECK(co_await s.call(scaled_sum, w, x).from(which) == ints(33));
+      CHECK(co_await s.call(place_alone).on(which).from(which) ==
+            ints(which, which, 3, 2));
       // What cannot be made again is stale there, and good elsewhere.
       const refusal stale = co_await refusal_of(s.call(one_more, cache));
       CHECK(stale.cause == cause::register_lost);

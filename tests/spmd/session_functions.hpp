@@ -52,6 +52,7 @@ inline constexpr remote_function<part_of_model(int)> load_part{"load_part", alon
 inline constexpr remote_function<std::vector<int>(const part_of_model&, std::vector<int>)>
     scaled_sum{"scaled_sum"};
 inline constexpr remote_function<int()> rank_here{"rank_here"};
+inline constexpr remote_function<std::vector<int>()> place_alone{"place_alone", alone};
 inline constexpr remote_function<int()> size_here{"size_here"};
 inline constexpr remote_function<int(int)> fails_on{"fails_on"};
 inline constexpr remote_function<int(const int&)> one_more{"one_more", alone};
@@ -110,6 +111,11 @@ inline const function_table& test_functions() {
          co_return x;
        }},
       {rank_here, [](const worker& me) { return static_cast<int>(me.rank()); }},
+      {place_alone,
+       [](const worker& me) {
+         return ints(me.id(), static_cast<int>(me.rank()), static_cast<int>(me.size()),
+                     static_cast<int>(me.incarnation()));
+       }},
       {size_here, [](const worker& me) { return static_cast<int>(me.size()); }},
       {fails_on,
        [](worker& me, int which) -> task<int> {

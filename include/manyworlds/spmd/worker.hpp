@@ -55,9 +55,11 @@ class worker {
   [[nodiscard]] int id() const noexcept { return facts_.id; }
   /// Returns which process or thread has this number: 1 for the first.
   [[nodiscard]] std::uint64_t incarnation() const noexcept { return facts_.incarnation; }
-  /// Returns its number in the mesh of the call.
+  /// Returns its number in the mesh of the call; in a function that was declared `alone`
+  /// its id, which is the same when it is run again.
   [[nodiscard]] rank_t rank() const noexcept { return facts_.rank; }
-  /// Returns how many workers the mesh of the call has.
+  /// Returns how many workers the mesh of the call has; in a function that was declared
+  /// `alone` those of the session.
   [[nodiscard]] rank_t size() const noexcept { return facts_.size; }
   /// Returns the id of the call, as errors name it.
   [[nodiscard]] std::uint64_t call() const noexcept { return facts_.call; }

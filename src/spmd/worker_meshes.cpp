@@ -1,0 +1,106 @@
+#include "spmd/worker_meshes.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "exception_text.hpp"
+#include "manyworlds/coro/when_all.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/spmd/value_reader.hpp"
+#include "spmd/command_wire.hpp"
+#include "spmd/mesh_name.hpp"
+#include "world/world_core.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+bool mesh_seat::is_up() const { return world && world.state() == world_state::up; }
+
+bool mesh_seat::is_in_collective() const {
+  if (!world) return false;
+  const operation* op = access::core(world).pending().first();
+  while (op != nullptr && !is_collective(op->kind)) op = op->next_pending;
+  return op != nullptr;
+}
+
+mesh_position position_of(const mesh_seat* at) {
+  if (at == nullptr || !at->is_up()) return {};
+  const transfer_counters c = at->world.counters();
+  return {access::core(at->world).collectives_begun(), c.messages_sent,
+          c.messages_received};
+}
+
+void worker_meshes::describe(std::uint32_t mesh, std::uint64_t number,
+                             std::vector<int> ids) {
+  const auto own = std::ranges::find(ids, seat_.id);
+  if (own == ids.end() || ids.size() > command_wire::most_members)
+    throw value_error("a mesh without this worker");
+  mesh_seat& at = want(mesh, number);
+  at.rank = static_cast<rank_t>(own - ids.begin());
+  at.ids = std::move(ids);
+}
+
+mesh_seat& worker_meshes::want(std::uint32_t mesh, std::uint64_t number) {
+  std::unique_ptr<mesh_seat>& at = meshes_[mesh];
+  if (!at) at = std::make_unique<mesh_seat>();
+  at->id = mesh;
+  at->wanted = std::max(at->wanted, number);
+  at->another_wanted.set();
+  return *at;
+}
+
+mesh_seat* worker_meshes::find(std::uint32_t mesh) const noexcept {
+  const auto at = meshes_.find(mesh);
+  return at == meshes_.end() ? nullptr : at->second.get();
+}
+
+void worker_meshes::form(scope& in, const mesh_seat* in_use) {
+  for (auto& [id, at] : meshes_) {
+    const bool is_due = !at->ids.empty() && at->number != at->wanted && !at->is_forming;
+    if (!is_due || at.get() == in_use) continue;
+    at->is_forming = true;
+    at->settled.reset();
+    in.spawn(form_one(*at));
+  }
+}
+
+/// Gives up what is forming when another is wanted.
+task<void> worker_meshes::form_one(mesh_seat& at) {
+  while (at.number != at.wanted) {
+    at.number = at.wanted;
+    at.another_wanted.reset();
+    at.world = world(runtime_, meeting_,
+                     {.name = mesh_name(seat_.session, at.id, at.number),
+                      .rank = at.rank,
+                      .size = static_cast<rank_t>(at.ids.size()),
+                      .form = seat_.limits.start,
+                      .suspect_after = seat_.limits.suspect_after,
+                      .broken_after = seat_.limits.lost_after});
+    at.trouble.clear();
+    auto formed = [](world& w) -> task<void> { co_await w; };
+    auto another = [](event& wanted) -> task<void> { co_await wanted; };
+    try {
+      co_await when_any(formed(at.world), another(at.another_wanted));
+    } catch (...) {
+      at.trouble = handled_exception_text();
+    }
+  }
+  at.is_forming = false;
+  at.settled.set();
+}
+
+task<void> worker_meshes::leave() {
+  std::vector<task<void>> leaving;
+  for (auto& [id, at] : meshes_) {
+    if (at->is_forming || !at->is_up()) continue;
+    leaving.push_back([](world& w) -> task<void> {
+      try {
+        co_await w.leave();
+      } catch (const world_error&) {
+        // The log has it, and the session ends.
+      }
+    }(at->world));
+  }
+  co_await when_all(std::move(leaving));
+}
+
+}  // namespace manyworlds::inline v0::detail
