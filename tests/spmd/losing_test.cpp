@@ -208,4 +208,19 @@ TEST_CASE("disco A56: a worker that dies in one session costs another one nothin
   }(whole()));
 }
 
+TEST_CASE(
+    "what is made again is made behind what it takes, after other replacements too") {
+  in_processes(2, [](session& s) -> task<void> {
+    const dref<int> a = co_await s.call(add_one, 1).replayable();
+    const dref<int> b = co_await s.call(one_more, a).replayable().on(1);
+    for (int round = 0; round < 4; ++round) {
+      const int which = round % 2;
+      ::kill(pid_of(s, which), SIGKILL);
+      co_await until_lost(s, which);
+      co_await s.respawn(which);
+      CHECK(co_await s.call(one_more, b).on(1).from(1) == 4);
+    }
+  });
+}
+
 }  // namespace manyworlds::spmd_tests
