@@ -1,6 +1,8 @@
 #include "manyworlds/spmd/session.hpp"
 
+#include <span>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
@@ -216,6 +218,11 @@ task<void> session::respawn(int worker) const {
 }
 
 std::vector<session_worker> session::describe() const { return core()->describe(); }
+
+session_worker session::describe(int worker) const {
+  core()->check_workers(std::span(&worker, 1));
+  return core()->describe()[static_cast<std::size_t>(worker)];
+}
 
 task<void> session::close() { return session_core::close(core()); }
 

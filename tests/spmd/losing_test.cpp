@@ -15,12 +15,11 @@ void in_processes(int workers, Body body, session_options limits = {}) {
 }
 
 pid_t pid_of(const session& s, int worker) {
-  return static_cast<pid_t>(s.describe()[static_cast<std::size_t>(worker)].pid);
+  return static_cast<pid_t>(s.describe(worker).pid);
 }
 
 task<void> until_lost(const session& s, int worker) {
-  while (s.describe()[static_cast<std::size_t>(worker)].state != worker_state::lost)
-    co_await sleep_for(1ms);
+  while (s.describe(worker).state != worker_state::lost) co_await sleep_for(1ms);
 }
 
 task<void> check_all_take_part(const session& s) {
@@ -80,7 +79,7 @@ TEST_CASE("disco A59: a worker is replaced, and has again what is replayable") {
       ::kill(pid_of(s, which), SIGKILL);
       co_await until_lost(s, which);
       co_await s.respawn(which);
-      CHECK(s.describe()[static_cast<std::size_t>(which)].incarnation == 2);
+      CHECK(s.describe(which).incarnation == 2);
       CHECK(co_await s.call(scaled_sum, w, x).from(which) == ints(33));
       CHECK(co_await s.call(place_alone).on(which).from(which) ==
             ints(which, which, 3, 2));

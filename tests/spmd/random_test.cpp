@@ -58,8 +58,7 @@ class random_session {
 
   task<void> mend(int worker) {
     for (int tries = 0; tries < 20; ++tries) {
-      if (s_.describe()[static_cast<std::size_t>(worker)].state == worker_state::ready)
-        co_return;
+      if (s_.describe(worker).state == worker_state::ready) co_return;
       try {
         co_await s_.respawn(worker);
       } catch (const world_error&) {
@@ -71,8 +70,7 @@ class random_session {
   task<void> hurt() {
     co_await sleep_for(std::chrono::milliseconds(5 + below(40)));
     const int worker = below(workers_at_random);
-    const auto pid =
-        static_cast<pid_t>(s_.describe()[static_cast<std::size_t>(worker)].pid);
+    const auto pid = static_cast<pid_t>(s_.describe(worker).pid);
     if (pid != 0) {
       ::kill(pid, below(4) == 0 ? SIGSTOP : SIGKILL);
       ++hurt_;

@@ -111,6 +111,8 @@ class session : public mesh {
 
   /// Describes the workers, by id.
   [[nodiscard]] std::vector<session_worker> describe() const;
+  /// Describes one. Errors: std::invalid_argument for a worker that is not there.
+  [[nodiscard]] session_worker describe(int worker) const;
 
   /// Ends all workers in order, after what was issued to them. Errors: none.
   [[nodiscard]] task<void> close();

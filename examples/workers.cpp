@@ -1,0 +1,112 @@
+// Workers: a controller drives three processes of this program. Kill one: its step fails
+// by name, it comes back with its weights, and the next step is right again.
+//
+//     workers          // until Ctrl-C; kill -9 or kill -STOP the pids that it prints
+//     workers 20 5     // 20 steps, and it kills a worker itself before every fifth
+#include <sys/types.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <manyworlds/mw.hpp>
+#include <manyworlds/spmd.hpp>
+#include <vector>
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr int numbers = 3000;
+
+// Lives on workers only: each has its part.
+struct weights {
+  std::vector<float> part;
+};
+
+constexpr mw::remote_function<weights(int)> load{"load", mw::alone};
+constexpr mw::remote_function<float(const weights&, float)> step{"step"};
+
+const mw::function_table functions{
+    {load,
+     [](const mw::worker& me, int count) {
+       weights w;
+       for (int i = me.rank(); i < count; i += me.size())
+         w.part.push_back(static_cast<float>(i % 7));
+       return w;
+     }},
+    {step, [](mw::worker& me, const weights& w, float x) -> mw::task<float> {
+       std::vector<float> sum{0};
+       for (const float each : w.part) sum[0] += each * x;
+       co_await me.world().all_reduce(sum, mw::sum);  // over the workers' own world
+       co_return sum[0];
+     }}};
+
+float expected(int x) {
+  int sum = 0;
+  for (int i = 0; i < numbers; ++i) sum += i % 7;
+  return static_cast<float>(sum * x);
+}
+
+void kill_one(const mw::session& s, int which) {
+  const mw::session_worker victim = s.describe(which % 3);
+  std::printf("killing worker %d (pid %lld)\n", victim.id,
+              static_cast<long long>(victim.pid));
+  ::kill(static_cast<pid_t>(victim.pid), SIGKILL);
+}
+
+/// Replaces the workers that are lost, and says who they are.
+mw::task<int> replace_lost(const mw::session& s) {
+  int replaced = 0;
+  for (const mw::session_worker& each : s.describe()) {
+    if (each.state == mw::worker_state::ready) continue;
+    const auto begin = std::chrono::steady_clock::now();
+    co_await s.respawn(each.id);  // runs `load` again there
+    const std::chrono::duration<double, std::milli> took =
+        std::chrono::steady_clock::now() - begin;
+    const mw::session_worker now = s.describe(each.id);
+    std::printf("worker %d: %s; it is pid %lld now, after %.1f ms\n", each.id,
+                each.loss.c_str(), static_cast<long long>(now.pid), took.count());
+    ++replaced;
+  }
+  co_return replaced;
+}
+
+mw::task<int> drive(mw::runtime& rt, int steps, int kill_every) {
+  mw::session s = co_await mw::session::start(
+      rt, mw::processes{.workers = 3, .program = "/proc/self/exe"});
+  for (const mw::session_worker& each : s.describe())
+    std::printf("worker %d is pid %lld\n", each.id, static_cast<long long>(each.pid));
+  const mw::dref<weights> w = co_await s.call(load, numbers).replayable();
+  int wrong = 0;
+  int replaced = 0;
+  for (int i = 1; steps == 0 || i <= steps; ++i) {
+    if (kill_every != 0 && i % kill_every == 0) kill_one(s, i / kill_every);
+    for (bool is_done = false; !is_done;) {
+      try {
+        const float sum = co_await s.call(step, w, i).from(0).within(10s);
+        wrong += sum != expected(i);
+        is_done = true;
+        std::printf("step %d: %.0f\n", i, static_cast<double>(sum));
+      } catch (const mw::call_error& e) {
+        std::printf("step %d: %s\n", i, e.what());
+      }
+      if (!is_done) replaced += co_await replace_lost(s);
+    }
+    co_await mw::sleep_for(steps == 0 ? 500ms : 10ms);
+  }
+  co_await s.close();
+  std::printf("%d steps, %d wrong, %d workers replaced\n", steps, wrong, replaced);
+  co_return wrong == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  // The workers are this program, too.
+  if (std::getenv("MANYWORLDS_SESSION") != nullptr)
+    return mw::worker_main(functions, count, words);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  mw::runtime rt;
+  return rt.run(drive(rt, count > 1 ? std::atoi(words[1]) : 0,
+                      count > 2 ? std::atoi(words[2]) : 0));
+}
