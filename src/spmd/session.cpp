@@ -14,8 +14,7 @@ namespace manyworlds::inline v0 {
 
 using namespace detail;
 
-// --- drefs and requests
-// -----------------------------------------------------------------
+// --- drefs and requests ------------------------------------------------------------
 
 namespace detail {
 
@@ -58,8 +57,7 @@ sync_awaitable await_register(const register_node* node, source_position where) 
   return sync_awaitable(std::move(request));
 }
 
-// --- awaiters
-// ---------------------------------------------------------------------------
+// --- awaiters ------------------------------------------------------------
 
 remote_awaiter::remote_awaiter(remote_request&& request) noexcept
     : request_(std::move(request)) {}
@@ -141,8 +139,18 @@ remote_call<tensor> mesh::put(const_buffer_view given, const class shape& as) co
   return put(seen);
 }
 
-// --- sessions
-// ---------------------------------------------------------------------------
+// --- sessions ------------------------------------------------------------
+
+namespace {
+
+/// Refuses a handle without a session, like one that was moved from.
+const std::shared_ptr<session_core>& existing_session(
+    const std::shared_ptr<session_core>& core) {
+  if (!core) throw std::invalid_argument("a handle without a session");
+  return core;
+}
+
+}  // namespace
 
 session::session(std::shared_ptr<session_core> core)
     : manyworlds::mesh(core, core->all_workers()) {}
@@ -185,7 +193,7 @@ task<session> session::start(runtime& rt, processes how) {
 }
 
 manyworlds::mesh session::mesh(worker_list workers) const {
-  core()->check_workers(workers.ids());
+  existing_session(core())->check_workers(workers.ids());
   return access::make<manyworlds::mesh>(core(), workers.ids());
 }
 
@@ -214,16 +222,18 @@ manyworlds::mesh session::shrink() const {
 }
 
 task<void> session::respawn(int worker) const {
-  return session_core::respawn(core(), worker);
+  return session_core::respawn(existing_session(core()), worker);
 }
 
-std::vector<session_worker> session::describe() const { return core()->describe(); }
+std::vector<session_worker> session::describe() const {
+  return existing_session(core())->describe();
+}
 
 session_worker session::describe(int worker) const {
-  core()->check_workers(std::span(&worker, 1));
+  existing_session(core())->check_workers(std::span(&worker, 1));
   return core()->describe()[static_cast<std::size_t>(worker)];
 }
 
-task<void> session::close() { return session_core::close(core()); }
+task<void> session::close() { return session_core::close(existing_session(core())); }
 
 }  // namespace manyworlds::inline v0

@@ -36,8 +36,7 @@ constexpr duration patience_for_releases = 1ms;
 // The time that a worker has to end when its session does.
 constexpr duration patience_at_end = 1s;
 
-// --- its life
-// ---------------------------------------------------------------------------
+// --- its life ------------------------------------------------------------
 
 session_core::session_core(runtime& rt, std::unique_ptr<worker_source> source,
                            int workers, const session_options& limits)
@@ -162,6 +161,20 @@ void session_core::end(cause why, const std::string& text) noexcept {
     if (!call->why) call->why.emplace(why, text);
     examine(*call);
   }
+  // Who waits for a replacement finds that there will be none.
+  for (const auto& link : links_) link->decided().set();
+  tell_untold();
+}
+
+void session_core::tell_untold() noexcept {
+  if (untold_.empty()) return;
+  access::core(runtime_).log(
+      log_level::warning,
+      fmt::format("session {}: it ends, and {} errors were not asked for, the first of "
+                  "them: {}",
+                  name_, untold_.size(),
+                  exception_text(error_of(*untold_.begin()->second))));
+  untold_.clear();
 }
 
 /// Lives through the incarnations of one worker.

@@ -118,6 +118,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   void lose(worker_link& link, const failure& why, const std::string& how);
   void end(cause why, const std::string& text) noexcept;
   void keep_untold(const std::shared_ptr<call_record>& call);
+  void tell_untold() noexcept;
   void let_others_go(const call_record& call);
   [[nodiscard]] task<void> replay_on(int worker);
 

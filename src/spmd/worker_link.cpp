@@ -18,8 +18,7 @@ using command_wire::command_kind;
 using command_wire::reply_head;
 using command_wire::reply_kind;
 
-// --- what goes out
-// ----------------------------------------------------------------------
+// --- what goes out ------------------------------------------------------------
 
 void worker_link::push(std::shared_ptr<call_record> call) {
   outbox_.push_back({call->head, std::move(call), {}});
@@ -133,8 +132,7 @@ task<void> worker_link::send(outgoing& next) {
   }
 }
 
-// --- what comes back
-// --------------------------------------------------------------------
+// --- what comes back ------------------------------------------------------------
 
 task<void> worker_link::read() {
   for (;;) {
@@ -208,8 +206,7 @@ void worker_link::note_done(std::uint64_t done) {
   wake_.set();
 }
 
-// --- its life
-// ---------------------------------------------------------------------------
+// --- its life ------------------------------------------------------------
 
 task<void> worker_link::serve(std::uint64_t incarnation) {
   incarnation_ = incarnation;
@@ -253,6 +250,8 @@ task<void> worker_link::join() {
 void worker_link::note_stuck(const call_record& in) {
   stuck_call_ = in.id;
   stuck_in_ = "call " + std::to_string(in.id) + " of " + in.function;
+  // Who waits for its end in order waits no longer.
+  decided_.set();
 }
 
 void worker_link::lose(failure why, std::string how) {

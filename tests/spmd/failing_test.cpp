@@ -190,6 +190,38 @@ TEST_CASE(
       limits);
 }
 
+TEST_CASE("a session that is dropped ends its calls, and what waits for a worker") {
+  runtime rt;
+  auto whole = [&]() -> task<void> {
+    session s = co_await start_session(rt, worker_kind::processes, 2);
+    const mesh one = s.mesh({0});
+    auto calling = [&]() -> task<refusal> {
+      co_return co_await refusal_of(one.call(sleep_ms, 60'000));
+    };
+    auto replacing = [&]() -> task<std::string> {
+      std::string said;
+      try {
+        for (;;) co_await s.respawn(1);
+      } catch (const std::exception& e) {
+        said = e.what();
+      }
+      co_return said;
+    };
+    auto dropping = [&]() -> task<void> {
+      co_await sleep_for(30ms);
+      s = session();
+    };
+    const auto [told, said, nothing] =
+        co_await when_all(calling(), replacing(), dropping());
+    CHECK(told.cause == cause::closed);
+    CHECK(!said.empty());
+    CHECK_THROWS_AS((void)s.describe(), std::invalid_argument);
+  };
+  rt.run([](task<void> all) -> task<void> {
+    co_await within(std::move(all), 30s);
+  }(whole()));
+}
+
 TEST_CASE("law 9: a call that is refused again and again keeps no other task waiting") {
   in_session(worker_kind::threads, 2, [](session& s) -> task<void> {
     auto trying = [&]() -> task<int> {
