@@ -109,7 +109,8 @@ class session : public mesh {
   /// std::invalid_argument for a worker that is not there.
   [[nodiscard]] task<void> respawn(int worker) const;
 
-  /// Describes the workers, by id.
+  /// Describes the workers, by id. Errors: std::invalid_argument for a handle without a
+  /// session, as of all others.
   [[nodiscard]] std::vector<session_worker> describe() const;
   /// Describes one. Errors: std::invalid_argument for a worker that is not there.
   [[nodiscard]] session_worker describe(int worker) const;
