@@ -26,9 +26,9 @@ using command_wire::command_flag;
 using command_wire::command_head;
 using command_wire::command_kind;
 
-// A process that has died is reaped within microseconds of its worlds' breaking: the
-// error of its calls waits this long for what ended it.
-constexpr duration patience_for_reason = 20ms;
+// A process that has died is reaped within a millisecond of its worlds' breaking: the
+// error of its calls waits for what ended it, on a busy machine this long.
+constexpr duration patience_for_reason = 100ms;
 // Errors of issued calls that wait for a sync.
 constexpr std::size_t most_untold = 1024;
 // How long the release of a register waits for a command that takes it along.
