@@ -137,8 +137,8 @@ TEST_CASE("two that replace one worker, and a call beside, find it once and whol
 
 TEST_CASE("a stopped worker is lost after the silence that is allowed, and then killed") {
   session_options limits;
-  limits.suspect_after = 200ms;
-  limits.lost_after = 600ms;
+  limits.suspect_after = 500ms;
+  limits.lost_after = 2s;
   in_processes(
       2,
       [](session& s) -> task<void> {
