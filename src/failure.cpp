@@ -87,7 +87,7 @@ cause_words words_of(cause c) noexcept {
     case cause::handler_failed:
       return {"handler_failed", "failed in its handler"};
     case cause::register_lost:
-      return {"register_lost", "an argument is not there"};
+      return {"register_lost", "the value of an argument is not there"};
     case cause::not_joined:
       return {"not_joined", "did not join"};
     case cause::expelled:

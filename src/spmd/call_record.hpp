@@ -39,6 +39,8 @@ struct call_part {
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
   bool world_is_over = false;
+  /// Whether the worker has said that it will not begin it: other calls are before it.
+  bool waits_to_skip = false;
   /// Whether the worker has said what it did in its mesh.
   bool is_counted = false;
   /// Whether the caller's memory is being read, also beyond the worker's answer.

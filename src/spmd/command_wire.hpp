@@ -69,10 +69,11 @@ struct command_head {
 };
 
 enum class reply_kind : std::uint8_t {
-  ended = 1,     ///< well; with the value if it was asked for
-  failed = 2,    ///< by itself, and is held; the values are a text
-  skipped = 3,   ///< as it was told, and is held
-  progress = 4,  ///< only says what is done
+  ended = 1,    ///< well; with the value if it was asked for
+  failed = 2,   ///< by itself, and is held; the values are a text
+  skipped = 3,  ///< as it was told, and is held
+  /// Only says what is done; with a call, that it was ended before its turn.
+  progress = 4,
 };
 
 struct reply_head {

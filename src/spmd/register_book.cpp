@@ -16,33 +16,27 @@ register_handle register_book::name(std::weak_ptr<session_core> session) {
   return node;
 }
 
-void register_book::fill(register_id which, const call_record& call) {
+void register_book::fill(register_id which, const call_record& call,
+                         std::shared_ptr<const kept_call> again) {
   MW_ASSERT(is_live(which), "a register that is filled has a name");
   entry& at = entries_[which.index];
-  if (at.named_by == 0) at.named_by = call.id;
-  at.made_by = call.id;
-  at.function = call.function;
+  if (at.named_by == 0) {
+    at.named_by = call.id;
+    at.function = call.function;
+  }
   for (const call_part& part : call.parts) {
     const auto own = std::ranges::find(at.on, part.worker, &holder::worker);
-    if (own == at.on.end()) {
-      at.on.push_back({part.worker, part.incarnation});
-    } else {
-      own->incarnation = part.incarnation;
-    }
+    holder& here = own == at.on.end() ? at.on.emplace_back() : *own;
+    here = {part.worker, part.incarnation, call.id, call.function, again};
   }
 }
 
 void register_book::fail(register_id which, const call_record& call) noexcept {
-  if (!is_live(which) || entries_[which.index].made_by != call.id) return;
+  if (!is_live(which)) return;
   for (holder& each : entries_[which.index].on) {
-    const bool is_of_call = std::ranges::find(call.parts, each.worker,
-                                              &call_part::worker) != call.parts.end();
-    if (is_of_call) each.incarnation = 0;
+    // One that another call was to fill later is as that one leaves it.
+    if (each.made_by == call.id) each.incarnation = 0;
   }
-}
-
-void register_book::keep(register_id which, kept_call call) {
-  entries_[which.index].replay = std::make_shared<const kept_call>(std::move(call));
 }
 
 std::vector<int> register_book::workers_of(register_id which) const {
@@ -51,7 +45,7 @@ std::vector<int> register_book::workers_of(register_id which) const {
   return all;
 }
 
-failure register_book::entry::never_made() const {
+failure register_book::holder::never_made() const {
   return failure(cause::register_lost,
                  fmt::format("call {} of {}, which should have made an argument, failed",
                              made_by, function));
@@ -66,7 +60,7 @@ std::optional<failure> register_book::why_not_filled(register_id which,
   return failure(cause::invalid_argument,
                  fmt::format("worker {} has no register of call {} of {}: that went to "
                              "another mesh",
-                             worker, at.made_by, at.function));
+                             worker, at.named_by, at.function));
 }
 
 std::optional<failure> register_book::why_not(register_id which, int worker,
@@ -76,11 +70,11 @@ std::optional<failure> register_book::why_not(register_id which, int worker,
   const entry& at = entries_[which.index];
   const holder& here = *at.find(worker);
   if (here.incarnation == incarnation) return std::nullopt;
-  if (here.incarnation == 0) return at.never_made();
+  if (here.incarnation == 0) return here.never_made();
   why = failure(cause::register_lost,
                 fmt::format("what call {} of {} made was lost with incarnation {} of "
                             "worker {}",
-                            at.made_by, at.function, here.incarnation, worker));
+                            here.made_by, here.function, here.incarnation, worker));
   why->rank = worker;
   return why;
 }
@@ -88,16 +82,15 @@ std::optional<failure> register_book::why_not(register_id which, int worker,
 std::optional<failure> register_book::why_never_made(register_id which) const {
   if (!is_live(which)) return std::nullopt;
   const entry& at = entries_[which.index];
-  const bool is_there =
-      std::ranges::find(at.on, std::uint64_t{0}, &holder::incarnation) == at.on.end();
-  return is_there ? std::nullopt : std::optional(at.never_made());
+  const auto absent = std::ranges::find(at.on, std::uint64_t{0}, &holder::incarnation);
+  return absent == at.on.end() ? std::nullopt : std::optional(absent->never_made());
 }
 
 std::vector<register_id> register_book::replayable_on(int worker) const {
   std::vector<const entry*> found;
   for (const entry& each : entries_) {
-    if (is_live(each.which) && each.replay && each.find(worker) != nullptr)
-      found.push_back(&each);
+    const holder* const here = is_live(each.which) ? each.find(worker) : nullptr;
+    if (here != nullptr && here->again) found.push_back(&each);
   }
   std::ranges::sort(found, {}, &entry::named_by);
   std::vector<register_id> all;

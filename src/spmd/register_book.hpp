@@ -38,12 +38,12 @@ class register_book {
   [[nodiscard]] bool is_live(register_id which) const noexcept {
     return table_.is_live(which);
   }
-  /// Notes that the call is to fill it, on the workers of the call.
-  void fill(register_id which, const call_record& call);
+  /// Notes that the call is to fill it, on the workers of the call, and how it is made
+  /// again there: not, for null.
+  void fill(register_id which, const call_record& call,
+            std::shared_ptr<const kept_call> again);
   /// Notes that the call has failed: it is not there, unless another has filled it.
   void fail(register_id which, const call_record& call) noexcept;
-  /// Keeps how it is made again.
-  void keep(register_id which, kept_call call);
 
   /// Returns the workers that it is for. Precondition: it is live.
   [[nodiscard]] std::vector<int> workers_of(register_id which) const;
@@ -58,9 +58,10 @@ class register_book {
 
   /// Returns those of a worker that can be made again, each behind what it is made of.
   [[nodiscard]] std::vector<register_id> replayable_on(int worker) const;
-  /// Precondition: it is live and replayable.
-  [[nodiscard]] std::shared_ptr<const kept_call> kept(register_id which) const {
-    return entries_[which.index].replay;
+  /// Precondition: it is one of those.
+  [[nodiscard]] std::shared_ptr<const kept_call> kept(register_id which,
+                                                      int worker) const {
+    return entries_[which.index].find(worker)->again;
   }
 
   [[nodiscard]] bool has_dropped() const noexcept { return !dropped_->empty(); }
@@ -82,16 +83,20 @@ class register_book {
     int worker;
     /// The incarnation that has it; 0 if the call failed that should have made it.
     std::uint64_t incarnation;
+    /// The call that filled it last here, or is to.
+    std::uint64_t made_by;
+    std::string function;
+    /// Null if it is not replayable.
+    std::shared_ptr<const kept_call> again;
+
+    [[nodiscard]] failure never_made() const;
   };
   struct entry {
     register_id which;
     std::vector<holder> on;
-    /// The first call that was to fill it, and the last.
+    /// The first call that was to fill it.
     std::uint64_t named_by = 0;
-    std::uint64_t made_by = 0;
     std::string function;
-    /// Null if it is not replayable.
-    std::shared_ptr<const kept_call> replay;
 
     [[nodiscard]] const holder* find(int worker) const noexcept {
       for (const holder& each : on) {
@@ -99,7 +104,6 @@ class register_book {
       }
       return nullptr;
     }
-    [[nodiscard]] failure never_made() const;
   };
 
   register_table table_;

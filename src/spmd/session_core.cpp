@@ -123,7 +123,8 @@ task<void> session_core::run() {
     lives_ = &s;
     for (const auto& link : links_) s.spawn(live(*link));
     co_await closing_;
-    if (is_closing_) co_await end_workers();
+    auto dropped = [this]() -> task<void> { co_await dropped_; };
+    if (is_closing_) co_await when_any(end_workers(), dropped());
     s.cancel();
   };
   std::string why = "the session has ended";
@@ -189,6 +190,7 @@ task<void> session_core::live(worker_link& link) {
       why = failure(cause::out_of_resources, handled_exception_text());
     }
     std::string how = why.text();
+    link.note_leaving();
     try {
       std::string reason =
           co_await within(source_->ended(link.id()), patience_for_reason);
@@ -223,7 +225,10 @@ task<void> session_core::close(std::shared_ptr<session_core> self) {
   co_await self->over_;
 }
 
-void session_core::abandon() noexcept { closing_.set(); }
+void session_core::abandon() noexcept {
+  closing_.set();
+  dropped_.set();
+}
 
 task<void> session_core::respawn(std::shared_ptr<session_core> self, int worker) {
   self->check_workers(std::span(&worker, 1));
@@ -277,7 +282,7 @@ task<void> session_core::replay_on(int worker) {
   for (const register_id which : registers_.replayable_on(worker)) {
     // It may have been dropped meanwhile.
     if (!registers_.is_live(which)) continue;
-    const std::shared_ptr<const kept_call> kept = registers_.kept(which);
+    const std::shared_ptr<const kept_call> kept = registers_.kept(which, worker);
     remote_request request;
     request.core = shared_from_this();
     request.function = kept->function;
@@ -286,6 +291,7 @@ task<void> session_core::replay_on(int worker) {
     request.values = access::make<value_writer>(kept->written, kept->beside);
     request.takes = kept->takes;
     request.into = which;
+    request.again = kept;
     request.is_alone = true;
     request.fills = true;
     try {
@@ -350,6 +356,13 @@ void session_core::await_loss(const std::shared_ptr<call_record>& call) {
   home().arm(call->patience, later(home().now(), patience_for_reason));
 }
 
+void session_core::waited_for_loss(call_record& call) noexcept {
+  const bool is_coming = std::ranges::any_of(
+      call.parts, [this](const call_part& p) { return link_of(p.worker).is_leaving(); });
+  if (!is_coming) return end_awaiting_loss(call);
+  home().arm(call.patience, later(home().now(), patience_for_reason));
+}
+
 void session_core::end_awaiting_loss(call_record& call) noexcept {
   const auto at =
       std::ranges::find(awaiting_loss_, &call, &std::shared_ptr<call_record>::get);
@@ -367,7 +380,8 @@ void session_core::note_stuck(call_record& call) noexcept {
   std::vector<int> stuck;
   for (const call_part& part : call.parts) {
     worker_link& link = link_of(part.worker);
-    if (part.is_over() || link.state() != worker_state::ready) continue;
+    if (part.is_over() || part.waits_to_skip || link.state() != worker_state::ready)
+      continue;
     stuck.push_back(part.worker);
     link.note_stuck(call);
     access::core(runtime_).log(
@@ -382,6 +396,7 @@ void session_core::note_stuck(call_record& call) noexcept {
       (void)co_await self.source_->end(worker, 0s);
     }(*this, part.worker));
   }
+  if (stuck.empty()) return;
   // The rest goes on: what needs none of these.
   std::vector<std::shared_ptr<call_record>> behind;
   for (const auto& each : open_) {
@@ -422,16 +437,18 @@ void session_core::name_result(const remote_request& request, call_record& call)
   }
   call.head.result = which;
   call.head.set(command_flag::fills);
-  registers_.fill(which, call);
-  if (!request.is_replayable) return;
-  kept_call kept{call.function, request.types, {}, {}, request.takes};
-  const std::span<const std::byte> written = call.values.written();
-  kept.written.assign(written.begin(), written.end());
-  for (const const_buffer_view& each : call.values.beside()) {
-    const auto* const first = static_cast<const std::byte*>(each.data());
-    kept.beside.emplace_back(first, first + each.size_bytes());
+  std::shared_ptr<const kept_call> again = request.again;
+  if (request.is_replayable) {
+    kept_call kept{call.function, request.types, {}, {}, request.takes};
+    const std::span<const std::byte> written = call.values.written();
+    kept.written.assign(written.begin(), written.end());
+    for (const const_buffer_view& each : call.values.beside()) {
+      const auto* const first = static_cast<const std::byte*>(each.data());
+      kept.beside.emplace_back(first, first + each.size_bytes());
+    }
+    again = std::make_shared<const kept_call>(std::move(kept));
   }
-  registers_.keep(which, std::move(kept));
+  registers_.fill(which, call, std::move(again));
 }
 
 std::vector<int> session_core::workers_of(register_id which) const {
@@ -647,7 +664,7 @@ call_record::~call_record() {
             "a call that its session has let go waits for nothing");
 }
 
-void call_record::waited_for_loss() noexcept { core.end_awaiting_loss(*this); }
+void call_record::waited_for_loss() noexcept { core.waited_for_loss(*this); }
 
 void call_record::grace_is_over() noexcept { core.note_stuck(*this); }
 
@@ -708,7 +725,7 @@ void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
   if (call->is_told && !call->was_cancelled) keep_untold(call);
   examine(*call);
   const register_id result = call->head.result;
-  if (!call->head.has(command_flag::fills) || !registers_.is_live(result)) return;
+  if (!call->head.has(command_flag::fills)) return;
   registers_.fail(result, *call);
   std::vector<std::shared_ptr<call_record>> behind;
   for (auto at = open_.upper_bound(call->id); at != open_.end(); ++at) {

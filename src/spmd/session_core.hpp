@@ -87,6 +87,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   /// An incarnation is there, and has no command yet.
   void joined(worker_link& link);
   // --- what its calls tell
+  void waited_for_loss(call_record& call) noexcept;
   void end_awaiting_loss(call_record& call) noexcept;
   void note_stuck(call_record& call) noexcept;
   void part_ended(const std::shared_ptr<call_record>& call);
@@ -143,6 +144,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   bool has_begun_ = false;
   bool is_over_ = false;
   event closing_;
+  event dropped_;
   event over_;
 };
 

@@ -155,13 +155,14 @@ void worker_link::take_reply(const reply_head& head, received_block block) {
     control_.fail("a reply that contradicts itself");
     return;
   }
-  if (head.call == stuck_call_) stuck_in_.clear();
+  if (head.call == stuck_call_ && head.kind != reply_kind::progress) stuck_in_.clear();
   const std::shared_ptr<call_record> call = core_.find(head.call);
   call_part* const part = call ? call->part_of(id_) : nullptr;
   if (part != nullptr && part->state == part_state::queued) {
     control_.fail("a reply to a call that was not sent");
     return;
   }
+  if (part != nullptr && head.kind == reply_kind::progress) part->waits_to_skip = true;
   // One that was answered, as by its end here that crossed the controller's, is over.
   if (part != nullptr && part->incarnation == incarnation_ && !part->is_over() &&
       head.kind != reply_kind::progress) {
@@ -256,6 +257,7 @@ void worker_link::note_stuck(const call_record& in) {
 
 void worker_link::lose(failure why, std::string how) {
   stuck_in_.clear();
+  is_leaving_ = false;
   state_ = worker_state::lost;
   why_lost_ = std::move(why);
   loss_ = std::move(how);

@@ -60,6 +60,9 @@ class worker_link {
   void note_stuck(const call_record& in);
   /// Returns the call that it does not end; empty if there is none.
   [[nodiscard]] const std::string& stuck_in() const noexcept { return stuck_in_; }
+  /// Notes that it is being lost: what ended it is not known yet.
+  void note_leaving() noexcept { is_leaving_ = true; }
+  [[nodiscard]] bool is_leaving() const noexcept { return is_leaving_; }
   /// Notes that it is gone.
   void lose(failure why, std::string how);
 
@@ -98,6 +101,7 @@ class worker_link {
   std::uint64_t done_ = 0;
   std::size_t bytes_in_flight_ = 0;
   bool is_closing_ = false;
+  bool is_leaving_ = false;
   event wake_;  ///< there may be something to send
   event decided_;
   event wanted_;

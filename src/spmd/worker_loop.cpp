@@ -144,6 +144,7 @@ task<void> worker_loop::end_call(std::uint64_t call) {
   }
   if (call > last_begun_) {
     unwanted_.insert(call);
+    co_await tell_progress(call);
     co_return;
   }
   // One that failed here was told, and is not among these.
@@ -319,6 +320,10 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
   } catch (...) {
     error = std::current_exception();
   }
+  if (!error && out.frame->answer().written().size() > command_wire::most_value_bytes) {
+    error = std::make_exception_ptr(value_error(
+        "the values that it gives have more than 16 MiB: larger ones are tensors"));
+  }
   const mesh_position after = position_of(call.mesh);
   out.moved = {after.collectives - before.collectives, after.sent - before.sent,
                after.received - before.received};
@@ -371,9 +376,11 @@ task<void> worker_loop::tell_done(done_call which) {
   co_await control_.send_message(head, to{0}, lane(0));
 }
 
-task<void> worker_loop::tell_progress() {
+task<void> worker_loop::tell_progress(std::uint64_t will_skip) {
   reply_head head{};
-  head.done = told_ = done_;
+  head.call = will_skip;
+  // An answer that is being sent counts its call already.
+  head.done = told_ = std::max(told_, done_);
   head.kind = reply_kind::progress;
   co_await control_.send_message(head, to{0}, lane(0));
 }

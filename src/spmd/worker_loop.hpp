@@ -86,7 +86,8 @@ class worker_loop {
 
   [[nodiscard]] task<void> tell(const command& c, outcome& out);
   [[nodiscard]] task<void> tell_done(done_call which);
-  [[nodiscard]] task<void> tell_progress();
+  /// Says what is done, and of which call that was ended before its turn.
+  [[nodiscard]] task<void> tell_progress(std::uint64_t will_skip = 0);
 
   runtime& runtime_;
   const function_table& functions_;

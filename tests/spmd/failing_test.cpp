@@ -160,9 +160,9 @@ TEST_CASE("calls behind one that fails wait until that is settled, over all mesh
 TEST_CASE(
     "an issued call that is ended while it computes is answered when it has ended") {
   in_each_kind(2, [](session& s) -> task<void> {
-    co_await s.issue(block_or_fail, 1, 50);
-    const refusal told = co_await refusal_of(s.sync());
-    CHECK(told.function == "block_or_fail");
+    const refusal early = co_await refusal_of(s.issue(block_or_fail, 1, 50));
+    const refusal late = co_await refusal_of(s.sync());
+    CHECK((early.cause == cause::none ? late : early).function == "block_or_fail");
     co_await check_all_work(s);
   });
 }
@@ -204,6 +204,62 @@ TEST_CASE(
         co_await check_all_work(s);
       },
       limits);
+}
+
+TEST_CASE(
+    "a worker that is busy with another call is not stuck in one that it never begins") {
+  session_options limits;
+  limits.grace = 30ms;
+  limits.on_stuck = stuck_worker::kill;
+  in_each_kind(
+      2,
+      [](session& s) -> task<void> {
+        const mesh first = s.mesh({0});
+        auto working = [&]() -> task<refusal> {
+          co_return co_await refusal_of(first.call(block_ms, 300));
+        };
+        auto waiting = [&]() -> task<refusal> {
+          co_return co_await refusal_of(s.call(add_one, 1).within(20ms));
+        };
+        const auto [worked, waited] = co_await when_all(working(), waiting());
+        CHECK(worked.cause == cause::none);
+        CHECK(waited.cause == cause::timed_out);
+        co_await check_all_work(s);
+      },
+      limits);
+}
+
+TEST_CASE("an answer that is too large is an error of its call alone") {
+  in_each_kind(2, [](session& s) -> task<void> {
+    const refusal told = co_await refusal_of(s.call(many_texts, 17).from(0));
+    CHECK(told.says("more than 16 MiB"));
+    const std::vector<std::string> some = co_await s.call(many_texts, 1).from(1);
+    CHECK(some.size() == 1024);
+    co_await check_all_work(s);
+  });
+}
+
+TEST_CASE("a session that is dropped while it closes ends all the same") {
+  runtime rt;
+  auto whole = [&]() -> task<void> {
+    session s = co_await start_session(rt, worker_kind::threads, 2);
+    co_await s.issue(sleep_ms, 60'000);
+    auto closing = [&]() -> task<void> { co_await s.close(); };
+    bool was_given_up = false;
+    try {
+      co_await within(closing(), 20ms);
+    } catch (const timed_out&) {
+      was_given_up = true;
+    }
+    CHECK(was_given_up);
+    const mesh left = s.mesh({0});
+    s = session();
+    const refusal over = co_await refusal_of(left.call(add_one, 1));
+    CHECK(over.cause == cause::closed);
+  };
+  rt.run([](task<void> all) -> task<void> {
+    co_await within(std::move(all), 30s);
+  }(whole()));
 }
 
 TEST_CASE("a sync that is given up ends at once, also behind a full window") {

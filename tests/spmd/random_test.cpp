@@ -30,7 +30,7 @@ class random_session {
     bool is_whole = false;
     for (int tries = 0; tries < 1000 && !is_whole; ++tries) {
       for (int k = 0; k < workers_at_random; ++k) co_await mend(k);
-      while (co_await is_told_an_error() && tries < 1000) ++tries;
+      for (int i = 0; i < 20 && co_await is_told_an_error(); ++i) {}
       is_whole = co_await all_take_part();
       co_await sleep_for(10ms);
     }

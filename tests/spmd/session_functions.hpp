@@ -65,6 +65,8 @@ inline constexpr remote_function<int(int)> raise_signal{"raise_signal", alone};
 inline constexpr remote_function<int(int&, int)> exchanged{"exchanged", alone};
 inline constexpr remote_function<int(int, int)> other_types{"add_one", alone};
 inline constexpr remote_function<void(int, int)> block_or_fail{"block_or_fail"};
+inline constexpr remote_function<std::vector<std::string>(int)> many_texts{"many_texts",
+                                                                           alone};
 inline constexpr remote_function<void()> nowhere{"nowhere", alone};
 
 /// Makes a vector without a braced list, which g++ 12.2 refuses in awaited expressions.
@@ -149,6 +151,12 @@ inline const function_table& test_functions() {
        [](int number) {
          ::raise(number);
          return number;
+       }},
+      {many_texts,
+       // Of 1 KiB each.
+       [](int thousands) {
+         return std::vector<std::string>(static_cast<std::size_t>(thousands) * 1024,
+                                         std::string(1024, 'x'));
        }},
       {block_or_fail, blocking([](const worker& me, int which, int time) {
          if (me.id() == which) throw std::runtime_error("it does not block");

@@ -22,6 +22,7 @@
 namespace manyworlds::inline v0::detail {
 
 class call_record;
+struct kept_call;
 class register_node;
 class session_core;
 
@@ -70,6 +71,8 @@ struct remote_request {
   bool is_alone = false;
   bool fills = false;  ///< whether the function gives something
   bool is_replayable = false;
+  /// Of a call that is made again: itself, as it is kept.
+  std::shared_ptr<const kept_call> again;
 };
 
 /// Awaits a call.

@@ -98,7 +98,7 @@ class mesh {
   }
   /// Calls a function, and ends when all workers' commands are accepted: at once unless a
   /// worker has 64 of them, or 1 MiB, before it. If the call fails, that is told at the
-  /// next await on its dref, or `sync`.
+  /// next await on its dref, or `sync`; here if it has failed before it was accepted.
   template <class Result, class... P, class... Given>
   remote_call<Result> issue(const remote_function<Result(P...)>& function,
                             const Given&... arguments) const {
