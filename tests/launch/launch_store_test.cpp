@@ -11,8 +11,11 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <random>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -42,9 +45,20 @@ launch_context member(rank_t rank, rank_t size, store_place place, std::string s
 }
 
 /// A port that is free now.
+/// Below the ports that the kernel gives to those that ask for any, as each runtime does:
+/// it is still free when it is used.
 std::string free_endpoint() {
-  node n;
-  return hosted_store(n.rt, "127.0.0.1:0").address();
+  std::random_device random;
+  for (int tries = 0; tries < 100; ++tries) {
+    const std::string at = "127.0.0.1:" + std::to_string(20'000 + random() % 12'000);
+    try {
+      node n;
+      return hosted_store(n.rt, at).address();
+    } catch (const std::system_error&) {
+      // It is taken.
+    }
+  }
+  throw std::runtime_error("no port is free below 32000");
 }
 
 task<void> put(store& st, std::string key, std::string value) {
