@@ -42,6 +42,7 @@ mw::task<void> check_sum(const mw::session& s) {
 mw::task<void> strike(mw::session& s, samples& to_error, samples& to_next) {
   const int victim = static_cast<int>(s.size()) - 1;
   const auto pid = static_cast<pid_t>(s.describe().back().pid);
+  if (pid == 0) throw std::runtime_error("a worker was lost by itself");
   std::int64_t struck = 0;
   auto killing = [&]() -> mw::task<void> {
     co_await mw::sleep_for(std::chrono::milliseconds(2));

@@ -26,6 +26,7 @@ namespace manyworlds::inline v0::detail::command_wire {
 /// Larger ones are no values: they are tensors.
 inline constexpr std::size_t most_value_bytes = std::size_t{16} << 20;
 inline constexpr std::size_t longest_text = 4096;
+inline constexpr std::size_t longest_name = 255;
 inline constexpr std::size_t most_releases = 1024;
 inline constexpr std::size_t most_members = 4096;
 

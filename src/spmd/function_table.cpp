@@ -5,20 +5,15 @@
 
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/failure.hpp"
+#include "spmd/command_wire.hpp"
 
 namespace manyworlds::inline v0 {
-
-namespace {
-
-constexpr std::size_t longest_function_name = 255;
-
-}  // namespace
 
 function_table::function_table(std::initializer_list<entry> entries) : entries_(entries) {
   for (const entry& each : entries_) {
     if (each.name().empty())
       throw std::invalid_argument("function table: a function without a name");
-    if (each.name().size() > longest_function_name) {
+    if (each.name().size() > detail::command_wire::longest_name) {
       throw std::invalid_argument("function table: a name of " +
                                   std::to_string(each.name().size()) +
                                   " bytes: the longest has 255");

@@ -9,6 +9,7 @@
 
 #include "manyworlds/memory/buffer_view.hpp"
 #include "manyworlds/spmd/value_reader.hpp"
+#include "manyworlds/world/world.hpp"
 #include "spmd/value_layout.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -56,9 +57,9 @@ class received_block {
 /// to.
 class sent_block {
  public:
-  sent_block(std::span<const std::byte> front, std::span<const const_buffer_view> beside,
-             std::span<const std::byte> back) {
-    views_.reserve(2 * beside.size() + 3);
+  explicit sent_block(std::span<const std::byte> front,
+                      std::span<const const_buffer_view> beside = {}) {
+    views_.reserve(2 * beside.size() + 1);
     add(front);
     for (const const_buffer_view& each : beside) {
       pad();
@@ -66,7 +67,6 @@ class sent_block {
       add(std::span(static_cast<const std::byte*>(each.data()), each.size_bytes()));
     }
     beside_bytes_ = beside.empty() ? 0 : size_ - began_;
-    add(back);
   }
 
   [[nodiscard]] const std::vector<const_buffer_view>& views() const noexcept {
@@ -90,5 +90,14 @@ class sent_block {
   std::size_t began_ = 0;
   std::size_t beside_bytes_ = 0;
 };
+
+/// Sends a head and the block behind it, if there is any. Lifetime: both live until the
+/// await has ended.
+template <class Head>
+[[nodiscard]] auto send_block(world& over, const Head& head, const sent_block& block,
+                              to peer) {
+  return block.views().empty() ? over.send_message(head, peer, lane(0))
+                               : over.send_message(head, block.views(), peer, lane(0));
+}
 
 }  // namespace manyworlds::inline v0::detail

@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <utility>
 
-#include "manyworlds/coro/sleep.hpp"
 #include "spmd/worker_invitation.hpp"
 #include "world/runtime_core.hpp"
 
@@ -72,25 +70,22 @@ task<std::string> process_source::ended(int worker) {
   co_return why.text();
 }
 
-task<std::string> process_source::end(int worker, duration patience) {
+task<void> process_source::end(int worker, duration patience) {
   const auto process = find(worker);
-  if (!process) co_return std::string();
-  std::string how;
+  if (!process) co_return;
   try {
     // By itself first: its control world has told it to.
-    const exit_reason why = co_await process->ended().within(patience);
-    how = why.text();
+    (void)co_await process->ended().within(patience);
   } catch (const timed_out&) {
-    how = "it was killed, as it had not ended";
+    // By force, below.
   }
-  // Also what descends from it.
   try {
+    // Also what descends from it.
     co_await process->stop(grace(duration::zero()));
   } catch (const process_error& e) {
-    how = e.what();
+    access::core(runtime_).log(log_level::error, e.what());
   }
   if (find(worker) == process) workers_.erase(worker);
-  co_return how;
 }
 
 }  // namespace manyworlds::inline v0::detail

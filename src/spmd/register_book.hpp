@@ -13,6 +13,7 @@
 #include "manyworlds/failure.hpp"
 #include "spmd/call_record.hpp"
 #include "spmd/dropped_registers.hpp"
+#include "spmd/register_file.hpp"
 #include "spmd/register_table.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -35,6 +36,10 @@ class register_book {
 
   /// Names a register. Its handle gives it back.
   [[nodiscard]] register_handle name(std::weak_ptr<session_core> session);
+  /// Returns whether the workers' files have no place left.
+  [[nodiscard]] bool is_full() const noexcept {
+    return table_.is_full(register_file::most_registers);
+  }
   [[nodiscard]] bool is_live(register_id which) const noexcept {
     return table_.is_live(which);
   }

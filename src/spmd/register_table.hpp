@@ -37,6 +37,10 @@ class register_table {
     return which.index < generations_.size() &&
            generations_[which.index] == which.generation && which.generation % 2 == 1;
   }
+  /// Returns whether there is no name left, of that many indices.
+  [[nodiscard]] bool is_full(std::size_t most) const noexcept {
+    return free_.empty() && generations_.size() >= most;
+  }
   /// Returns how many indices there are: the size of the workers' files.
   [[nodiscard]] std::size_t size() const noexcept { return generations_.size(); }
 

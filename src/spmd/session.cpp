@@ -143,6 +143,17 @@ remote_call<tensor> mesh::put(const_buffer_view given, const class shape& as) co
 
 namespace {
 
+/// Refuses what no session can be made of.
+void check_start(int workers, const session_options& limits) {
+  if (workers < 1) throw std::invalid_argument("session: it has no workers");
+  if (static_cast<std::size_t>(workers) > command_wire::most_members) {
+    throw std::invalid_argument("session: " + std::to_string(workers) +
+                                " workers: it can have 4096");
+  }
+  if (limits.window == 0)
+    throw std::invalid_argument("session: a window of no commands lets none through");
+}
+
 /// Refuses a handle without a session, like one that was moved from.
 const std::shared_ptr<session_core>& existing_session(
     const std::shared_ptr<session_core>& core) {
@@ -168,7 +179,7 @@ session::~session() {
 }
 
 task<session> session::start(runtime& rt, threads how) {
-  if (how.workers() < 1) throw std::invalid_argument("session: it has no workers");
+  check_start(how.workers(), how.limits());
   auto source = std::make_unique<thread_source>(rt, how.functions(), how.limits());
   auto core =
       std::make_shared<session_core>(rt, std::move(source), how.workers(), how.limits());
@@ -179,7 +190,7 @@ task<session> session::start(runtime& rt, threads how) {
 }
 
 task<session> session::start(runtime& rt, processes how) {
-  if (how.workers < 1) throw std::invalid_argument("session: it has no workers");
+  check_start(how.workers, how.limits);
   if (how.how == nullptr && how.program.empty())
     throw std::invalid_argument("session: its workers have no program");
   auto source = std::make_unique<process_source>(

@@ -4,18 +4,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <exception>
 #include <stdexcept>
 #include <utility>
 
 #include "duration_text.hpp"
 #include "exception_text.hpp"
-#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_all.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "spmd/register_file.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -62,6 +61,12 @@ worker_link& session_core::link_of(int worker) const noexcept {
   return *links_[static_cast<std::size_t>(worker)];
 }
 
+void session_core::check_reactor() const {
+  if (runtime_.home().is_current()) return;
+  throw world_error(failure(cause::invalid_argument,
+                            "a session is used on the reactor of its runtime"));
+}
+
 std::vector<int> session_core::all_workers() const {
   std::vector<int> all(links_.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
@@ -92,6 +97,7 @@ void session_core::check_workers(std::span<const int> workers) const {
 }
 
 task<void> session_core::begin(std::shared_ptr<session_core> self) {
+  self->check_reactor();
   (void)self->runtime_.start(hold(self));
   self->has_begun_ = true;
   std::string absent;
@@ -124,7 +130,7 @@ task<void> session_core::run() {
     for (const auto& link : links_) s.spawn(live(*link));
     co_await closing_;
     auto dropped = [this]() -> task<void> { co_await dropped_; };
-    if (is_closing_) co_await when_any(end_workers(), dropped());
+    co_await when_any(end_workers(), dropped());
     s.cancel();
   };
   std::string why = "the session has ended";
@@ -134,12 +140,12 @@ task<void> session_core::run() {
     why = handled_exception_text();
   }
   end(cause::closed, why);
-  std::vector<task<std::string>> endings;
+  std::vector<task<void>> endings;
   for (const auto& link : links_) {
     if (link->state() != worker_state::lost) link->lose({}, why);
     endings.push_back(source_->end(link->id(), patience_at_end));
   }
-  (void)co_await when_all(std::move(endings));
+  co_await when_all(std::move(endings));
 }
 
 /// Nothing is waited for from now on. Called once or twice; the first one counts.
@@ -199,8 +205,7 @@ task<void> session_core::live(worker_link& link) {
       // It lives, silent or cut off: it is killed below.
     }
     lose(link, why, how);
-    (void)co_await source_->end(link.id(), 0s);
-    if (is_closing_) co_return;
+    co_await source_->end(link.id(), 0s);
     co_await link.wanted();
     link.wanted().reset();
   }
@@ -220,7 +225,6 @@ task<void> session_core::end_workers() {
 }
 
 task<void> session_core::close(std::shared_ptr<session_core> self) {
-  self->is_closing_ = true;
   self->closing_.set();
   co_await self->over_;
 }
@@ -240,10 +244,9 @@ task<void> session_core::respawn(std::shared_ptr<session_core> self, int worker)
     f.operation = operation_kind::form;
     throw world_error(std::move(f));
   };
-  const auto is_ending = [&] { return self->is_over_ || self->closing_.is_set(); };
-  if (is_ending()) refuse(cause::closed, "the session has ended");
+  if (self->is_ending()) refuse(cause::closed, "the session has ended");
   if (link.state() == worker_state::ready) {
-    (void)co_await self->source_->end(worker, 0s);
+    co_await self->source_->end(worker, 0s);
     while (link.state() == worker_state::ready) {
       link.decided().reset();
       co_await link.decided();
@@ -251,7 +254,7 @@ task<void> session_core::respawn(std::shared_ptr<session_core> self, int worker)
   }
   const std::uint64_t before = link.incarnation();
   while (link.state() != worker_state::ready) {
-    if (is_ending()) refuse(cause::closed, "the session has ended");
+    if (self->is_ending()) refuse(cause::closed, "the session has ended");
     if (link.state() == worker_state::lost) {
       if (link.incarnation() != before) refuse(cause::not_joined, link.loss());
       link.wanted().set();
@@ -393,7 +396,7 @@ void session_core::note_stuck(call_record& call) noexcept {
     if (limits_.on_stuck != stuck_worker::kill || source_->pid(part.worker) == 0)
       continue;
     lives_->spawn([](session_core& self, int worker) -> task<void> {
-      (void)co_await self.source_->end(worker, 0s);
+      co_await self.source_->end(worker, 0s);
     }(*this, part.worker));
   }
   if (stuck.empty()) return;
@@ -439,7 +442,7 @@ void session_core::name_result(const remote_request& request, call_record& call)
   call.head.set(command_flag::fills);
   std::shared_ptr<const kept_call> again = request.again;
   if (request.is_replayable) {
-    kept_call kept{call.function, request.types, {}, {}, request.takes};
+    kept_call kept{call.function, request.types, {}, {}, call.taken};
     const std::span<const std::byte> written = call.values.written();
     kept.written.assign(written.begin(), written.end());
     for (const const_buffer_view& each : call.values.beside()) {
@@ -520,10 +523,7 @@ std::uint32_t session_core::mesh_of(const std::vector<int>& workers) {
 }
 
 std::shared_ptr<call_record> session_core::issue(remote_request& request) {
-  if (!home().is_current()) {
-    throw world_error(failure(cause::invalid_argument,
-                              "a session is used on the reactor of its runtime"));
-  }
+  check_reactor();
   auto call = std::make_shared<call_record>(*this, last_call_ + 1);
   call->function = std::string(request.function);
   call->where = request.where;
@@ -543,10 +543,8 @@ std::shared_ptr<call_record> session_core::issue(remote_request& request) {
   }
   call->taken = std::move(request.takes);
   if (request.is_alone) head.set(command_flag::is_alone);
-  if (request.fills && request.wish < answer_wish::one_value) {
-    request.takes = call->taken;
+  if (request.fills && request.wish < answer_wish::one_value)
     name_result(request, *call);
-  }
   if (!request.is_alone && !call->is_sync()) head.mesh = mesh_of(request.workers);
   const std::span<const std::byte> written = call->values.written();
   head.name_bytes = static_cast<std::uint16_t>(call->function.size());
@@ -562,12 +560,12 @@ std::shared_ptr<call_record> session_core::issue(remote_request& request) {
   if (request.wish >= answer_wish::one_value) call->answers.resize(call->parts.size());
   open_.emplace(call->id, call);
   for (std::size_t rank = 0; rank < call->parts.size(); ++rank) {
-    head.flags &= static_cast<std::uint8_t>(~3U);
     const bool asks = request.wish == answer_wish::all_values ||
                       (request.wish == answer_wish::one_value && rank == call->from);
-    if (asks) head.set(command_flag::wants_value);
-    if (request.wish == answer_wish::end) head.set(command_flag::wants_end);
-    link_of(call->parts[rank].worker).push(call);
+    command_head own = head;
+    if (asks) own.set(command_flag::wants_value);
+    if (request.wish == answer_wish::end) own.set(command_flag::wants_end);
+    link_of(call->parts[rank].worker).push(own, call);
   }
   if (request.limit != duration::max() || request.token.stop_possible()) {
     call->deadline.begin(home(), later(home().now(), request.limit), request.token);
@@ -577,7 +575,7 @@ std::shared_ptr<call_record> session_core::issue(remote_request& request) {
 
 /// Refuses what no worker need be asked about.
 void session_core::check(const remote_request& request, const call_record& call) const {
-  if (is_over_ || is_closing_ || closing_.is_set())
+  if (is_ending())
     refuse(call, failure(cause::closed, "the session has ended"));
   try {
     check_workers(request.workers);
@@ -589,6 +587,15 @@ void session_core::check(const remote_request& request, const call_record& call)
            failure(cause::invalid_argument,
                    "a function that takes part in collectives cannot run again on "
                    "one worker: declare it mw::alone, or do not make it replayable"));
+  }
+  if (call.function.size() > command_wire::longest_name) {
+    refuse(call, failure(cause::invalid_argument,
+                         "the name of a function has 255 bytes at most"));
+  }
+  if (request.fills && request.into == register_id() && registers_.is_full()) {
+    refuse(call, failure(cause::overloaded,
+                         fmt::format("{} drefs live, and there can be no more",
+                                     register_file::most_registers)));
   }
   if (call.values.written().size() > command_wire::most_value_bytes) {
     refuse(call, failure(cause::invalid_argument,
@@ -758,7 +765,9 @@ void session_core::end_parts(call_record& call) {
   for (call_part& part : call.parts) {
     worker_link& link = link_of(part.worker);
     if (call.head.mesh != 0) link.hold_behind(call.id);
-    if (part.state == part_state::queued && link.take_back(call)) {
+    if (part.state == part_state::queued) {
+      [[maybe_unused]] const bool was_there = link.take_back(call);
+      MW_ASSERT(was_there, "a part that is queued stands in its worker's outbox");
       part.state = part_state::unsent;
     } else if (part.state == part_state::begun) {
       link.tell(head);

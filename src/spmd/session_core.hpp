@@ -100,6 +100,12 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] task<void> end_workers();
   [[nodiscard]] worker_link& link_of(int worker) const noexcept;
 
+  /// Returns whether it takes no more calls.
+  [[nodiscard]] bool is_ending() const noexcept {
+    return is_over_ || closing_.is_set();
+  }
+  /// Throws world_error (`invalid_argument`) elsewhere.
+  void check_reactor() const;
   void check(const remote_request& request, const call_record& call) const;
   void check_registers(const remote_request& request, const call_record& call) const;
   [[noreturn]] void refuse(const call_record& call, failure why) const;
@@ -140,7 +146,6 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   std::atomic<bool> is_drop_noted_{false};
   kept_member_work<&session_core::drop_noted> drop_note_{*this};
   member_timer<&session_core::release_late> late_release_{*this};
-  bool is_closing_ = false;
   bool has_begun_ = false;
   bool is_over_ = false;
   event closing_;

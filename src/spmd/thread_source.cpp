@@ -4,7 +4,7 @@
 
 #include "exception_text.hpp"
 #include "manyworlds/coro/offload.hpp"
-#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/detail/notice.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -34,28 +34,32 @@ class thread_source::worker_place {
                const function_table& functions, worker_seat seat)
       : runtime_(options),
         running_(
-            runtime_.start(run(runtime_, meeting, functions, std::move(seat), said_))) {}
+            runtime_.start(run(runtime_, meeting, functions, std::move(seat), end_))) {}
 
-  [[nodiscard]] bool has_ended() const { return running_.is_ready(); }
-  /// Says how it ended; empty if in order. Precondition: `has_ended()`.
-  [[nodiscard]] std::string how() const { return said_->text; }
+  /// How it ended, for whoever waits for that, also beyond this object.
+  struct ending {
+    notice told;
+    std::string text;  ///< before it is told; empty if in order
+  };
+  [[nodiscard]] const std::shared_ptr<ending>& end() const noexcept { return end_; }
 
  private:
-  struct saying {
-    std::string text;
-  };
-
   static task<void> run(runtime& rt, store& meeting, const function_table& functions,
-                        worker_seat seat, std::shared_ptr<saying> said) {
+                        worker_seat seat, std::shared_ptr<ending> end) {
+    // Also when it is cancelled with its runtime.
+    const struct teller {
+      ending& at;
+      ~teller() { at.told.set(); }
+    } at_last{*end};
     try {
       worker_loop loop(rt, meeting, functions, std::move(seat));
       co_await loop.run();
     } catch (...) {
-      said->text = handled_exception_text();
+      end->text = handled_exception_text();
     }
   }
 
-  std::shared_ptr<saying> said_ = std::make_shared<saying>();
+  std::shared_ptr<ending> end_ = std::make_shared<ending>();
   runtime runtime_;
   started<void> running_;
 };
@@ -83,18 +87,19 @@ task<void> thread_source::start(int worker, std::uint64_t incarnation) {
 }
 
 task<std::string> thread_source::ended(int worker) {
-  // A thread does not end by itself but with its control world, which tells it.
-  using namespace std::chrono_literals;
-  const std::shared_ptr<worker_place> place = workers_[worker];
-  while (place && !place->has_ended()) co_await sleep_for(10ms);
-  co_return place ? place->how() : std::string();
+  const auto at = workers_.find(worker);
+  if (at == workers_.end()) co_return std::string();
+  const std::shared_ptr<worker_place::ending> end = at->second->end();
+  co_await end->told.wait();
+  co_return end->text;
 }
 
-task<std::string> thread_source::end(int worker, duration) {
-  std::shared_ptr<worker_place> place = std::exchange(workers_[worker], nullptr);
-  if (!place) co_return std::string();
+task<void> thread_source::end(int worker, duration) {
+  const auto at = workers_.find(worker);
+  if (at == workers_.end()) co_return;
+  std::shared_ptr<worker_place> place = std::move(at->second);
+  workers_.erase(at);
   co_await offload(maker_, [&] { place = nullptr; });
-  co_return std::string();
 }
 
 }  // namespace manyworlds::inline v0::detail

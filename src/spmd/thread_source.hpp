@@ -31,7 +31,7 @@ class thread_source final : public worker_source {
   }
   [[nodiscard]] task<void> start(int worker, std::uint64_t incarnation) override;
   [[nodiscard]] task<std::string> ended(int worker) override;
-  [[nodiscard]] task<std::string> end(int worker, duration patience) override;
+  [[nodiscard]] task<void> end(int worker, duration patience) override;
   [[nodiscard]] std::int64_t pid(int) const noexcept override { return 0; }
 
  private:

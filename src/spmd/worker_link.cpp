@@ -1,6 +1,7 @@
 #include "spmd/worker_link.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -20,8 +21,8 @@ using command_wire::reply_kind;
 
 // --- what goes out ------------------------------------------------------------
 
-void worker_link::push(std::shared_ptr<call_record> call) {
-  outbox_.push_back({call->head, std::move(call), {}});
+void worker_link::push(command_head head, std::shared_ptr<call_record> call) {
+  outbox_.push_back({head, std::move(call), {}});
   wake_.set();
 }
 
@@ -44,10 +45,9 @@ void worker_link::tell(command_head head) {
 }
 
 void worker_link::close() {
-  is_closing_ = true;
   command_head head{};
   head.kind = command_kind::close;
-  push(head, {});
+  push(head, std::vector<std::byte>());
 }
 
 bool worker_link::may_send() const noexcept {
@@ -104,32 +104,22 @@ class being_read {
 }  // namespace
 
 task<void> worker_link::send(outgoing& next) {
-  if (!next.call) {
-    flights_.push_back({nullptr, next.block.size()});
-    bytes_in_flight_ += next.block.size();
-    if (next.block.empty()) {
-      co_await control_.send_message(next.head, to{1}, lane(0));
-    } else {
-      co_await control_.send_message(next.head, std::as_bytes(std::span(next.block)),
-                                     to{1}, lane(0));
-    }
-    co_return;
-  }
-  call_record& call = *next.call;
-  call_part* const part = call.part_of(id_);
-  MW_ASSERT(part != nullptr && part->state == part_state::queued,
-            "a command that waits belongs to a part that waits");
-  part->state = part_state::begun;
-  const sent_block block(call.front, call.values.beside(), {});
-  next.head.beside_bytes = block.beside_bytes();
+  call_record* const call = next.call.get();
+  const sent_block block = call != nullptr
+                               ? sent_block(call->front, call->values.beside())
+                               : sent_block(next.block);
   flights_.push_back({next.call, block.size()});
   bytes_in_flight_ += block.size();
-  const being_read reading(core_, call, *part);
-  if (block.size() == 0) {
-    co_await control_.send_message(next.head, to{1}, lane(0));
-  } else {
-    co_await control_.send_message(next.head, block.views(), to{1}, lane(0));
+  std::optional<being_read> reading;
+  if (call != nullptr) {
+    call_part* const part = call->part_of(id_);
+    MW_ASSERT(part != nullptr && part->state == part_state::queued,
+              "a command that waits belongs to a part that waits");
+    part->state = part_state::begun;
+    next.head.beside_bytes = block.beside_bytes();
+    reading.emplace(core_, *call, *part);
   }
+  co_await send_block(control_, next.head, block, to{1});
 }
 
 // --- what comes back ------------------------------------------------------------
@@ -137,24 +127,29 @@ task<void> worker_link::send(outgoing& next) {
 task<void> worker_link::read() {
   for (;;) {
     auto told = co_await control_.recv_message<reply_head>(from{1}, lane(0));
+    if (!fits(told.head, told.info.bytes)) {
+      control_.fail("a reply that contradicts itself");
+      continue;
+    }
     received_block block(told.info.bytes);
     if (told.info.has_payload) co_await control_.recv(block.view(), from{1}, lane(0));
     take_reply(told.head, std::move(block));
   }
 }
 
+/// Before anything is allocated for it (law 11).
+bool worker_link::fits(const reply_head& head, std::size_t bytes) const noexcept {
+  if (head.kind < reply_kind::ended || head.kind > reply_kind::progress) return false;
+  if (head.done < done_ || head.done - done_ > flights_.size()) return false;
+  const std::size_t most = head.kind == reply_kind::ended    ? command_wire::most_value_bytes
+                           : head.kind == reply_kind::failed ? command_wire::longest_text
+                                                             : 0;
+  return head.values_bytes <= most && head.beside_bytes <= bytes &&
+         (head.kind == reply_kind::ended || head.beside_bytes == 0) &&
+         beside_at(head.values_bytes, head.beside_bytes) + head.beside_bytes == bytes;
+}
+
 void worker_link::take_reply(const reply_head& head, received_block block) {
-  const bool is_whole =
-      head.values_bytes <= block.size() && head.beside_bytes <= block.size() &&
-      beside_at(head.values_bytes, head.beside_bytes) + head.beside_bytes == block.size();
-  if (!is_whole || head.done < done_ || head.done - done_ > flights_.size() ||
-      head.kind < reply_kind::ended || head.kind > reply_kind::progress ||
-      head.values_bytes > (head.kind == reply_kind::failed
-                               ? command_wire::longest_text
-                               : command_wire::most_value_bytes)) {
-    control_.fail("a reply that contradicts itself");
-    return;
-  }
   if (head.call == stuck_call_ && head.kind != reply_kind::progress) stuck_in_.clear();
   const std::shared_ptr<call_record> call = core_.find(head.call);
   call_part* const part = call ? call->part_of(id_) : nullptr;

@@ -32,7 +32,7 @@ class worker_link {
   [[nodiscard]] const failure& why_lost() const noexcept { return why_lost_; }
 
   /// Queues the part of a call.
-  void push(std::shared_ptr<call_record> call);
+  void push(command_wire::command_head head, std::shared_ptr<call_record> call);
   /// Queues a command without a call. `block` stands behind its head.
   void push(command_wire::command_head head, std::vector<std::byte> block);
   /// Takes a call out that was not begun to be sent. Returns whether it was there.
@@ -81,6 +81,8 @@ class worker_link {
   [[nodiscard]] task<void> write();
   [[nodiscard]] task<void> send(outgoing& next);
   [[nodiscard]] task<void> read();
+  [[nodiscard]] bool fits(const command_wire::reply_head& head,
+                          std::size_t bytes) const noexcept;
   void take_reply(const command_wire::reply_head& head, received_block block);
   void note_done(std::uint64_t done);
   [[nodiscard]] bool may_send() const noexcept;
@@ -100,7 +102,6 @@ class worker_link {
   std::deque<flight> flights_;
   std::uint64_t done_ = 0;
   std::size_t bytes_in_flight_ = 0;
-  bool is_closing_ = false;
   bool is_leaving_ = false;
   event wake_;  ///< there may be something to send
   event decided_;

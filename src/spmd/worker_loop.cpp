@@ -1,8 +1,6 @@
 #include "spmd/worker_loop.hpp"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -13,7 +11,6 @@
 #include "manyworlds/coro/sync_wait.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/format.hpp"
 #include "manyworlds/spmd/worker.hpp"
 #include "spmd/builtin_functions.hpp"
 #include "spmd/mesh_name.hpp"
@@ -43,19 +40,16 @@ std::span<const std::byte> worker_loop::command::releases() noexcept {
   return block.bytes_at(block.size() - size, size);
 }
 
-/// Refuses lengths that contradict each other, before anything is read (law 11).
-void worker_loop::check(const command& c) {
-  const command_head& head = c.head;
+/// Refuses lengths that contradict each other, before anything is allocated (law 11).
+void worker_loop::check(const command_head& head, std::size_t bytes) {
   const std::size_t front = std::size_t{head.name_bytes} + head.values_bytes;
   const bool is_small = head.values_bytes <= command_wire::most_value_bytes &&
                         head.releases <= command_wire::most_releases &&
-                        head.beside_bytes <= c.block.size();
-  if (is_small && beside_at(front, head.beside_bytes) + head.beside_bytes +
-                          head.releases * sizeof(register_id) ==
-                      c.block.size()) {
-    return;
-  }
-  throw value_error("the lengths of a command contradict each other");
+                        head.beside_bytes <= bytes;
+  const bool fits = is_small && beside_at(front, head.beside_bytes) + head.beside_bytes +
+                                        head.releases * sizeof(register_id) ==
+                                    bytes;
+  if (!fits) throw value_error("the lengths of a command contradict each other");
 }
 
 /// The call that is being carried out.
@@ -118,9 +112,9 @@ task<void> worker_loop::read_until_gone() {
 task<void> worker_loop::read() {
   for (;;) {
     auto told = co_await control_.recv_message<command_head>(from{0}, lane(0));
+    check(told.head, told.info.bytes);
     command c{told.head, received_block(told.info.bytes)};
     if (told.info.has_payload) co_await control_.recv(c.block.view(), from{0}, lane(0));
-    check(c);
     if (c.head.kind == command_kind::end) {
       co_await end_call(c.head.call);
     } else if (c.head.kind == command_kind::resume) {
@@ -358,10 +352,10 @@ task<void> worker_loop::tell(const command& c, outcome& out) {
     front = out.frame->answer().written();
     beside = out.frame->answer().beside();
   }
-  const sent_block block(front, beside, {});
+  const sent_block block(front, beside);
   head.values_bytes = static_cast<std::uint32_t>(front.size());
   head.beside_bytes = block.beside_bytes();
-  co_await control_.send_message(head, block.views(), to{0}, lane(0));
+  co_await send_block(control_, head, block, to{0});
 }
 
 task<void> worker_loop::tell_done(done_call which) {

@@ -73,7 +73,7 @@ class worker_loop {
   [[nodiscard]] task<void> read_until_gone();
   [[nodiscard]] task<void> read();
   [[nodiscard]] task<void> obey();
-  void check(const command& c);
+  static void check(const command_wire::command_head& head, std::size_t bytes);
   [[nodiscard]] task<void> end_call(std::uint64_t call);
   void resume(const command& c);
 

@@ -18,9 +18,12 @@ using namespace detail;
 
 namespace {
 
+/// Takes it out of the environment: it is for this process and not for what it starts.
 std::string session_variable(const char* name) {
   const char* const found = std::getenv(name);
-  return found ? found : "";
+  std::string value = found ? found : "";
+  ::unsetenv(name);
+  return value;
 }
 
 task<void> serve_controller(runtime& rt, store& meeting, const function_table& functions,

@@ -27,9 +27,9 @@ class worker_source {
   [[nodiscard]] virtual task<void> start(int worker, std::uint64_t incarnation) = 0;
   /// Waits until it has ended by itself, and says how. Errors: none.
   [[nodiscard]] virtual task<std::string> ended(int worker) = 0;
-  /// Ends what is left of it, after `patience` by force where that is possible, and says
-  /// how it ended. Errors: none.
-  [[nodiscard]] virtual task<std::string> end(int worker, duration patience) = 0;
+  /// Ends what is left of it, after `patience` by force where that is possible. Errors:
+  /// none.
+  [[nodiscard]] virtual task<void> end(int worker, duration patience) = 0;
   /// Returns the number of its process; 0 for a thread.
   [[nodiscard]] virtual std::int64_t pid(int worker) const noexcept = 0;
 };

@@ -99,10 +99,16 @@ TEST_CASE("disco A48: what no worker can run is an error of that call alone") {
     CHECK(unasked.cause == cause::invalid_argument);
     const refusal again = co_await refusal_of(s.call(rank_here).replayable());
     CHECK(again.cause == cause::invalid_argument);
+    const std::string endless(256, 'x');
+    const remote_function<void()> nameless{endless, alone};
+    const refusal too_long = co_await refusal_of(s.call(nameless));
+    CHECK(too_long.cause == cause::invalid_argument);
     CHECK(co_await s.call(add_one, 1).from(0) == 2);
-    // A register of another type, which only the worker can see.
-    const dref<part_of_model> w = co_await s.call(load_part, 1);
-    CHECK(w);
+    // A register of another type, which only the workers can see.
+    const dref<part_of_model> w = co_await s.call(load_other, 1);
+    const std::vector<int> x = ints(1);
+    const refusal other_type = co_await refusal_of(s.call(scaled_sum, w, x));
+    CHECK(other_type.says("argument 1: a register of"));
   });
 }
 

@@ -1,5 +1,6 @@
 // Calls of sessions that fail: ended on all workers, told once, and the session goes on
 // (S-b, S-c; disco A25, A47 to A50, A57, A58).
+#include <future>
 #include <stop_token>
 
 #include "session_fixture.hpp"
@@ -342,14 +343,45 @@ TEST_CASE("a runtime that stops ends the calls of its sessions, and their worker
   for (const worker_kind kind : {worker_kind::threads, worker_kind::processes}) {
     CAPTURE(kind == worker_kind::threads);
     runtime rt;
-    auto calling = rt.start([](runtime& on, worker_kind of) -> task<void> {
-      session s = co_await start_session(on, of, 2);
-      co_await s.call(sleep_ms, 60'000);
-    }(rt, kind));
-    std::this_thread::sleep_for(300ms);
+    std::promise<void> is_there;
+    auto calling =
+        rt.start([](runtime& on, worker_kind of, std::promise<void>& told) -> task<void> {
+          session s = co_await start_session(on, of, 2);
+          told.set_value();
+          co_await s.call(sleep_ms, 60'000);
+        }(rt, kind, is_there));
+    REQUIRE(is_there.get_future().wait_for(20s) == std::future_status::ready);
     rt.stop();
     CHECK(calling.wait_for(20s));
   }
+}
+
+TEST_CASE("a session that cannot be is refused at its start, with the reason") {
+  runtime rt;
+  runtime other;
+  rt.run([](runtime& on, runtime& elsewhere) -> task<void> {
+    const auto refused = [](task<session> starting) -> task<std::string> {
+      try {
+        (void)co_await std::move(starting);
+      } catch (const std::exception& e) {
+        co_return e.what();
+      }
+      co_return std::string();
+    };
+    const function_table& all = test_functions();
+    session_options shut;
+    shut.window = 0;
+    CHECK(co_await refused(session::start(on, threads(0, all))) ==
+          "session: it has no workers");
+    CHECK(co_await refused(session::start(on, threads(5000, all))) ==
+          "session: 5000 workers: it can have 4096");
+    CHECK(co_await refused(session::start(on, threads(1, all, shut))) ==
+          "session: a window of no commands lets none through");
+    CHECK(co_await refused(session::start(on, processes{.workers = 1})) ==
+          "session: its workers have no program");
+    const std::string far = co_await refused(session::start(elsewhere, threads(1, all)));
+    CHECK(far.find("on the reactor of its runtime") != std::string::npos);
+  }(rt, other));
 }
 
 TEST_CASE(

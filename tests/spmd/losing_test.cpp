@@ -15,7 +15,10 @@ void in_processes(int workers, Body body, session_options limits = {}) {
 }
 
 pid_t pid_of(const session& s, int worker) {
-  return static_cast<pid_t>(s.describe(worker).pid);
+  const auto pid = static_cast<pid_t>(s.describe(worker).pid);
+  // Of a lost one it is 0, which kill(2) takes for the whole process group.
+  REQUIRE(pid > 0);
+  return pid;
 }
 
 task<void> until_lost(const session& s, int worker) {

@@ -91,6 +91,18 @@ TEST_CASE("a name that was released, or fails, is refused for what it is") {
   CHECK(file.size() == 6);
 }
 
+TEST_CASE("a table is full when all of its indices are in use, and not before") {
+  register_table table;
+  std::vector<register_id> names;
+  for (int i = 0; i < 3; ++i) {
+    CHECK(!table.is_full(3));
+    names.push_back(table.allocate());
+  }
+  CHECK(table.is_full(3));
+  table.release(names[1]);
+  CHECK(!table.is_full(3));
+}
+
 TEST_CASE("disco A43: drefs that are dropped on other threads are released once each") {
   const auto dropped = std::make_shared<dropped_registers>();
   constexpr std::uint32_t each = 20'000;

@@ -51,6 +51,8 @@ inline constexpr remote_function<tensor(tensor)> plus_one_each{"plus_one_each", 
 inline constexpr remote_function<part_of_model(int)> load_part{"load_part", alone};
 inline constexpr remote_function<std::vector<int>(const part_of_model&, std::vector<int>)>
     scaled_sum{"scaled_sum"};
+/// The controller thinks that it gives a part of a model; at the workers it is a number.
+inline constexpr remote_function<part_of_model(int)> load_other{"add_one", alone};
 inline constexpr remote_function<int()> rank_here{"rank_here"};
 inline constexpr remote_function<std::vector<int>()> place_alone{"place_alone", alone};
 inline constexpr remote_function<int()> size_here{"size_here"};
