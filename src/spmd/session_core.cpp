@@ -543,8 +543,7 @@ std::shared_ptr<call_record> session_core::issue(remote_request& request) {
   }
   call->taken = std::move(request.takes);
   if (request.is_alone) head.set(command_flag::is_alone);
-  if (request.fills && request.wish < answer_wish::one_value)
-    name_result(request, *call);
+  if (request.fills && request.wish < answer_wish::one_value) name_result(request, *call);
   if (!request.is_alone && !call->is_sync()) head.mesh = mesh_of(request.workers);
   const std::span<const std::byte> written = call->values.written();
   head.name_bytes = static_cast<std::uint16_t>(call->function.size());
@@ -575,8 +574,7 @@ std::shared_ptr<call_record> session_core::issue(remote_request& request) {
 
 /// Refuses what no worker need be asked about.
 void session_core::check(const remote_request& request, const call_record& call) const {
-  if (is_ending())
-    refuse(call, failure(cause::closed, "the session has ended"));
+  if (is_ending()) refuse(call, failure(cause::closed, "the session has ended"));
   try {
     check_workers(request.workers);
   } catch (const std::invalid_argument& e) {

@@ -36,7 +36,7 @@ class thread_source::worker_place {
         running_(
             runtime_.start(run(runtime_, meeting, functions, std::move(seat), end_))) {}
 
-  /// How it ended, for whoever waits for that, also beyond this object.
+  /// How it ended, for those that wait for that, also beyond this object.
   struct ending {
     notice told;
     std::string text;  ///< before it is told; empty if in order
