@@ -101,9 +101,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] worker_link& link_of(int worker) const noexcept;
 
   /// Returns whether it takes no more calls.
-  [[nodiscard]] bool is_ending() const noexcept {
-    return is_over_ || closing_.is_set();
-  }
+  [[nodiscard]] bool is_ending() const noexcept { return is_over_ || closing_.is_set(); }
   /// Throws world_error (`invalid_argument`) elsewhere.
   void check_reactor() const;
   void check(const remote_request& request, const call_record& call) const;
