@@ -13,7 +13,7 @@ count() {
   failed=$((failed + $2))
 }
 
-# step NAME COMMAND...: a check that counts as one.
+# step NAME COMMAND...: a check that counts as one. Its status is that of the command.
 step() {
   local name=$1
   shift
@@ -26,6 +26,7 @@ step() {
   else
     say "failed: $name" | tee -a "$failures"
     count 0 1
+    return 1
   fi
 }
 

@@ -141,7 +141,7 @@ task<void> worker_link::read() {
 bool worker_link::fits(const reply_head& head, std::size_t bytes) const noexcept {
   if (head.kind < reply_kind::ended || head.kind > reply_kind::progress) return false;
   if (head.done < done_ || head.done - done_ > flights_.size()) return false;
-  const std::size_t most = head.kind == reply_kind::ended    ? command_wire::most_value_bytes
+  const std::size_t most = head.kind == reply_kind::ended ? command_wire::most_value_bytes
                            : head.kind == reply_kind::failed ? command_wire::longest_text
                                                              : 0;
   return head.values_bytes <= most && head.beside_bytes <= bytes &&
