@@ -1,6 +1,4 @@
-// SPMD: one program's functions on many workers. What a session's controller and its
-// workers share: functions by name, values, tables. The session itself comes with the
-// next version.
+// SPMD: one program's functions on many workers, which a session's controller drives.
 #pragma once
 
 #include "manyworlds/spmd/argument.hpp"
@@ -11,6 +9,7 @@
 #include "manyworlds/spmd/remote_call.hpp"
 #include "manyworlds/spmd/remote_function.hpp"
 #include "manyworlds/spmd/session.hpp"
+#include "manyworlds/spmd/session_event.hpp"
 #include "manyworlds/spmd/session_options.hpp"
 #include "manyworlds/spmd/value_reader.hpp"
 #include "manyworlds/spmd/value_writer.hpp"

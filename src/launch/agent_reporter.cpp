@@ -179,7 +179,7 @@ void agent_reporter::attach(runtime& rt) {
     here.number = ++stays_;
     stay_at_.store(here.number);
   }
-  auto events = access::core(rt).events().subscribe(world_events_kept);
+  world_events events(access::core(rt).events().subscribe(world_events_kept));
   (void)rt.start_service(report_worlds(here, std::move(events)));
   (void)rt.start_service(report_beats(here));
   (void)rt.start_service(answer_requests(here));

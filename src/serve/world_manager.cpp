@@ -199,7 +199,7 @@ std::vector<world_status> world_manager::list() const {
 }
 
 world_events world_manager::events(std::size_t capacity) const {
-  return access::core(runtime_).events().subscribe(capacity);
+  return world_events(access::core(runtime_).events().subscribe(capacity));
 }
 
 }  // namespace manyworlds::inline v0

@@ -3,8 +3,8 @@
 //
 // Commands are counted; the worker carries them out in the order in which they came, and
 // says in each reply how many it has done. The controller never has more on their way
-// than fit the window, so that `end` and `resume`, which are not counted and are read at
-// once, never wait behind what the worker cannot take.
+// than fit the window, so that `end`, `resume` and `alert`, which are not counted and are
+// read at once, never wait behind what the worker cannot take.
 //
 // A command that asks for an answer gets one `ended`. A call that fails by itself is
 // answered by `failed`, asked or not; the worker then holds all later commands until
@@ -38,6 +38,7 @@ enum class command_kind : std::uint8_t {
   close = 5,    ///< the last one: end
   end = 6,      ///< of `call`: do not begin it, or cancel it. Not counted
   resume = 7,   ///< go on behind `call`; the world of `mesh` forms anew. Not counted
+  alert = 8,    ///< do not sleep for a while: calls come. Not counted
 };
 
 enum class command_flag : std::uint8_t {

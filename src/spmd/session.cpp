@@ -233,8 +233,15 @@ manyworlds::mesh session::shrink() const {
 }
 
 task<void> session::respawn(int worker) const {
-  return session_core::respawn(existing_session(core()), worker);
+  existing_session(core())->check_workers(std::span(&worker, 1));
+  return worker_replacer::replace(core(), worker);
 }
+
+session_events session::events(std::size_t capacity) const {
+  return session_events(existing_session(core())->events().subscribe(capacity));
+}
+
+void session::alert() const { existing_session(core())->alert(); }
 
 std::vector<session_worker> session::describe() const {
   return existing_session(core())->describe();

@@ -14,6 +14,7 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "spmd/mesh_name.hpp"
 #include "spmd/register_file.hpp"
 #include "world/runtime_core.hpp"
 
@@ -78,7 +79,7 @@ std::vector<session_worker> session_core::describe() const {
   for (const auto& link : links_) {
     all.push_back({link->id(), link->incarnation(), link->state(),
                    link->state() == worker_state::lost ? 0 : source_->pid(link->id()),
-                   link->loss()});
+                   link->loss(), link->stuck_in()});
   }
   return all;
 }
@@ -107,7 +108,14 @@ task<void> session_core::begin(std::shared_ptr<session_core> self) {
     absent += fmt::format("{}worker {}: {}", absent.empty() ? "" : "; ", link->id(),
                           link->loss());
   }
-  if (absent.empty()) co_return;
+  if (absent.empty()) {
+    self->has_started_ = true;
+    // One may be gone again already.
+    for (const auto& link : self->links_) {
+      if (link->state() == worker_state::lost) self->replacer_.note_lost(link->id());
+    }
+    co_return;
+  }
   failure why(cause::not_joined, absent);
   why.world = world_name(self->name_);
   why.operation = operation_kind::form;
@@ -127,6 +135,7 @@ task<void> session_core::run() {
   } const at_last{*this};
   const auto body = [this](scope& s) -> task<void> {
     lives_ = &s;
+    s.spawn(watch_silence());
     for (const auto& link : links_) s.spawn(live(*link));
     co_await closing_;
     auto dropped = [this]() -> task<void> { co_await dropped_; };
@@ -170,7 +179,45 @@ void session_core::end(cause why, const std::string& text) noexcept {
   }
   // Who waits for a replacement finds that there will be none.
   for (const auto& link : links_) link->decided().set();
+  replacer_.end();
   tell_untold();
+  events_.close();
+}
+
+void session_core::spawn(task<void> child) {
+  MW_ASSERT(lives_ != nullptr, "tasks of a session start while it lives");
+  lives_->spawn(std::move(child));
+}
+
+void session_core::tell(const session_event& e) noexcept {
+  channel_waiters told;
+  events_.tell(e, told);
+  told.resume_all();
+}
+
+void session_core::alert() noexcept {
+  command_head head{};
+  head.kind = command_kind::alert;
+  for (const auto& link : links_) {
+    if (link->state() == worker_state::ready) link->tell(head);
+  }
+}
+
+/// Tells which workers are silent, as their control worlds notice it.
+task<void> session_core::watch_silence() {
+  const world_events told(access::core(runtime_).events().subscribe(64 + links_.size()));
+  for (;;) {
+    const world_event e = co_await told.next();
+    const bool is_suspect = e.kind == world_event_kind::suspect;
+    if (!is_suspect && e.kind != world_event_kind::recovered) continue;
+    for (const auto& link : links_) {
+      if (!(e.world == world_name(control_name(name_, link->id())))) continue;
+      tell({.kind =
+                is_suspect ? session_event_kind::suspect : session_event_kind::recovered,
+            .worker = link->id(),
+            .incarnation = link->incarnation()});
+    }
+  }
 }
 
 void session_core::tell_untold() noexcept {
@@ -217,7 +264,7 @@ task<void> session_core::end_workers() {
     if (link->state() == worker_state::ready) link->close();
   }
   for (const auto& link : links_) {
-    while (link->state() == worker_state::ready && link->stuck_in().empty()) {
+    while (link->state() == worker_state::ready && !link->is_stuck()) {
       link->decided().reset();
       co_await link->decided();
     }
@@ -234,37 +281,6 @@ void session_core::abandon() noexcept {
   dropped_.set();
 }
 
-task<void> session_core::respawn(std::shared_ptr<session_core> self, int worker) {
-  self->check_workers(std::span(&worker, 1));
-  worker_link& link = self->link_of(worker);
-  const auto refuse = [&](cause why, const std::string& text) {
-    failure f(why, text);
-    f.world = world_name(self->name_);
-    f.rank = worker;
-    f.operation = operation_kind::form;
-    throw world_error(std::move(f));
-  };
-  if (self->is_ending()) refuse(cause::closed, "the session has ended");
-  if (link.state() == worker_state::ready) {
-    co_await self->source_->end(worker, 0s);
-    while (link.state() == worker_state::ready) {
-      link.decided().reset();
-      co_await link.decided();
-    }
-  }
-  const std::uint64_t before = link.incarnation();
-  while (link.state() != worker_state::ready) {
-    if (self->is_ending()) refuse(cause::closed, "the session has ended");
-    if (link.state() == worker_state::lost) {
-      if (link.incarnation() != before) refuse(cause::not_joined, link.loss());
-      link.wanted().set();
-    }
-    link.decided().reset();
-    co_await link.decided();
-  }
-  co_await self->replay_on(worker);
-}
-
 /// The meshes of a worker that was replaced have another world from now on.
 void session_core::joined(worker_link& link) {
   for (session_mesh& mesh : meshes_.all()) {
@@ -277,39 +293,21 @@ void session_core::joined(worker_link& link) {
         link_of(other).tell(mesh.next_world());
     }
   }
-}
-
-/// Makes again what is replayable, in the order in which it was made first.
-task<void> session_core::replay_on(int worker) {
-  std::exception_ptr first;
-  for (const register_id which : registers_.replayable_on(worker)) {
-    // It may have been dropped meanwhile.
-    if (!registers_.is_live(which)) continue;
-    const std::shared_ptr<const kept_call> kept = registers_.kept(which, worker);
-    remote_request request;
-    request.core = shared_from_this();
-    request.function = kept->function;
-    request.types = kept->types;
-    request.workers = {worker};
-    request.values = access::make<value_writer>(kept->written, kept->beside);
-    request.takes = kept->takes;
-    request.into = which;
-    request.again = kept;
-    request.is_alone = true;
-    request.fills = true;
-    try {
-      co_await remote_call<void, gives_nothing>(std::move(request));
-    } catch (...) {
-      // The others may do without it.
-      if (!first) first = std::current_exception();
-    }
-  }
-  if (first) std::rethrow_exception(first);
+  tell({.kind = session_event_kind::ready,
+        .worker = link.id(),
+        .incarnation = link.incarnation()});
 }
 
 void session_core::lose(worker_link& link, const failure& why, const std::string& how) {
   const std::uint64_t incarnation = link.incarnation();
   link.lose(why, how);
+  if (!is_ending()) {
+    tell({.kind = session_event_kind::lost,
+          .worker = link.id(),
+          .incarnation = incarnation,
+          .cause = why.cause,
+          .text = how});
+  }
   std::vector<std::shared_ptr<call_record>> hurt;
   for (const auto& [id, call] : open_) {
     call_part* const part = call->part_of(link.id());
@@ -340,6 +338,7 @@ void session_core::lose(worker_link& link, const failure& why, const std::string
     }
     end_awaiting_loss(*call);
   }
+  if (has_started_) replacer_.note_lost(link.id());
 }
 
 failure session_core::loss_of(const worker_link& link) const {
@@ -393,6 +392,12 @@ void session_core::note_stuck(call_record& call) noexcept {
             "session {}: worker {} is stuck: {} after call {} of {} was ended, it "
             "still runs it",
             name_, part.worker, duration_text(limits_.grace), call.id, call.function));
+    tell({.kind = session_event_kind::stuck,
+          .worker = part.worker,
+          .incarnation = part.incarnation,
+          .call = call.id,
+          .cause = cause::overdue,
+          .text = link.stuck_in()});
     if (limits_.on_stuck != stuck_worker::kill || source_->pid(part.worker) == 0)
       continue;
     lives_->spawn([](session_core& self, int worker) -> task<void> {
@@ -416,6 +421,13 @@ void session_core::note_stuck(call_record& call) noexcept {
     if (other->is_over()) settle(other);
   }
   let_others_go(call);
+}
+
+void session_core::note_freed(const worker_link& link, std::uint64_t call) noexcept {
+  tell({.kind = session_event_kind::freed,
+        .worker = link.id(),
+        .incarnation = link.incarnation(),
+        .call = call});
 }
 
 /// Lets those go on that have ended the call, although not all have.
@@ -608,7 +620,7 @@ void session_core::check(const remote_request& request, const call_record& call)
   for (const int id : request.workers) {
     const worker_link& link = link_of(id);
     if (link.state() == worker_state::ready) {
-      if (link.stuck_in().empty()) continue;
+      if (!link.is_stuck()) continue;
       failure f(cause::overdue,
                 fmt::format("worker {} is stuck in {}", id, link.stuck_in()));
       f.rank = id;
@@ -725,6 +737,7 @@ void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
   why.operation = operation_kind::call;
   why.call = fmt::format("{} of {}", call->id, call->is_sync() ? "sync" : call->function);
   call->why = std::move(why);
+  tell_of_failure(*call);
   end_parts(*call);
   if (!call->is_over()) home().arm(call->grace, later(home().now(), limits_.grace));
   if (call->is_told && !call->was_cancelled) keep_untold(call);
@@ -743,6 +756,17 @@ void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
                                    call->id, call->function)));
     if (next->is_over()) settle(next);
   }
+}
+
+void session_core::tell_of_failure(const call_record& call) {
+  const bool has_worker = call.why->rank != no_rank;
+  const int worker = has_worker ? static_cast<int>(call.why->rank) : -1;
+  tell({.kind = session_event_kind::call_failed,
+        .worker = worker,
+        .incarnation = has_worker ? link_of(worker).incarnation() : 0,
+        .call = call.id,
+        .cause = call.why->cause,
+        .text = call.why->text()});
 }
 
 void session_core::keep_untold(const std::shared_ptr<call_record>& call) {

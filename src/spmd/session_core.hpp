@@ -11,21 +11,24 @@
 #include <utility>
 #include <vector>
 
+#include "coro/event_hub.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/detail/member_work.hpp"
 #include "manyworlds/spmd/session.hpp"
+#include "manyworlds/spmd/session_event.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "spmd/call_record.hpp"
 #include "spmd/mesh_book.hpp"
 #include "spmd/register_book.hpp"
 #include "spmd/worker_link.hpp"
+#include "spmd/worker_replacer.hpp"
 #include "spmd/worker_source.hpp"
 
 namespace manyworlds::inline v0::detail {
 
-/// Issues calls, settles those that fail, gives out registers and meshes, and replaces
-/// workers.
+/// Issues calls, settles those that fail, gives out registers and meshes, and notes which
+/// workers are lost.
 ///
 /// A call that fails is *settled* when no worker goes on with it. Those that hold behind
 /// it then go on. The world of its mesh stays if all have begun equally many collectives
@@ -46,14 +49,23 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] static task<void> close(std::shared_ptr<session_core> self);
   /// Ends without waiting: the handle is dropped.
   void abandon() noexcept;
-  /// Errors: world_error (`not_joined`, `closed`); call_error of what was made again.
-  [[nodiscard]] static task<void> respawn(std::shared_ptr<session_core> self, int worker);
-
   [[nodiscard]] executor& home() noexcept;
   [[nodiscard]] runtime& of() noexcept { return runtime_; }
   [[nodiscard]] const session_options& limits() const noexcept { return limits_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] worker_source& source() noexcept { return *source_; }
+  [[nodiscard]] worker_replacer& replacer() noexcept { return replacer_; }
+  [[nodiscard]] event_hub<session_event>& events() noexcept { return events_; }
+  [[nodiscard]] register_book& registers() noexcept { return registers_; }
+  [[nodiscard]] worker_link& link_of(int worker) const noexcept;
+  /// Returns whether it takes no more calls.
+  [[nodiscard]] bool is_ending() const noexcept { return is_over_ || closing_.is_set(); }
+  /// Starts a task that ends with the session. Precondition: it has begun.
+  void spawn(task<void> child);
+  /// Tells those that listen. Errors: none; without memory they miss it.
+  void tell(const session_event& e) noexcept;
+  /// Wakes the workers that sleep.
+  void alert() noexcept;
   [[nodiscard]] std::vector<session_worker> describe() const;
   /// Throws std::invalid_argument unless they are workers of it, each once.
   void check_workers(std::span<const int> workers) const;
@@ -82,6 +94,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] std::vector<int> workers_of(register_id which) const;
 
   // --- what its links tell
+  void note_freed(const worker_link& link, std::uint64_t call) noexcept;
   /// Returns the open call of that number, or null.
   [[nodiscard]] std::shared_ptr<call_record> find(std::uint64_t call) const noexcept;
   /// An incarnation is there, and has no command yet.
@@ -98,10 +111,8 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] task<void> run();
   [[nodiscard]] task<void> live(worker_link& link);
   [[nodiscard]] task<void> end_workers();
-  [[nodiscard]] worker_link& link_of(int worker) const noexcept;
+  [[nodiscard]] task<void> watch_silence();
 
-  /// Returns whether it takes no more calls.
-  [[nodiscard]] bool is_ending() const noexcept { return is_over_ || closing_.is_set(); }
   /// Throws world_error (`invalid_argument`) elsewhere.
   void check_reactor() const;
   void check(const remote_request& request, const call_record& call) const;
@@ -122,10 +133,10 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] static bool must_form_again(const call_record& call) noexcept;
   void lose(worker_link& link, const failure& why, const std::string& how);
   void end(cause why, const std::string& text) noexcept;
+  void tell_of_failure(const call_record& call);
   void keep_untold(const std::shared_ptr<call_record>& call);
   void tell_untold() noexcept;
   void let_others_go(const call_record& call);
-  [[nodiscard]] task<void> replay_on(int worker);
 
   runtime& runtime_;
   std::unique_ptr<worker_source> source_;
@@ -139,12 +150,16 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   std::vector<std::shared_ptr<call_record>> awaiting_loss_;
   register_book registers_;
   mesh_book meshes_;
+  worker_replacer replacer_{*this};
+  event_hub<session_event> events_;
   std::uint64_t last_call_ = 0;
   scope* lives_ = nullptr;
   std::atomic<bool> is_drop_noted_{false};
   kept_member_work<&session_core::drop_noted> drop_note_{*this};
   member_timer<&session_core::release_late> late_release_{*this};
   bool has_begun_ = false;
+  /// Whether all workers were there: what is lost from then on is replaced.
+  bool has_started_ = false;
   bool is_over_ = false;
   event closing_;
   event dropped_;

@@ -11,10 +11,10 @@ namespace manyworlds::inline v0::detail {
 // The name comes last: it is the user's, and may have spaces.
 std::string worker_invitation::text() const {
   const session_options& limits = seat.limits;
-  return fmt::format("1 {} {} {} {} {} {} {} {} {} {}", store, seat.id, seat.workers,
+  return fmt::format("1 {} {} {} {} {} {} {} {} {} {} {}", store, seat.id, seat.workers,
                      seat.incarnation, limits.start.count(), limits.suspect_after.count(),
                      limits.lost_after.count(), limits.window, limits.window_bytes,
-                     seat.session);
+                     limits.awake.count(), seat.session);
 }
 
 worker_invitation worker_invitation::of(const std::string& text) {
@@ -24,10 +24,11 @@ worker_invitation worker_invitation::of(const std::string& text) {
   std::int64_t start = 0;
   std::int64_t suspect_after = 0;
   std::int64_t lost_after = 0;
+  std::int64_t awake = 0;
   session_options& limits = found.seat.limits;
   in >> version >> found.store >> found.seat.id >> found.seat.workers >>
       found.seat.incarnation >> start >> suspect_after >> lost_after >> limits.window >>
-      limits.window_bytes >> std::ws;
+      limits.window_bytes >> awake >> std::ws;
   std::getline(in, found.seat.session);
   if (!in || version != 1) {
     throw std::invalid_argument(
@@ -37,6 +38,7 @@ worker_invitation worker_invitation::of(const std::string& text) {
   limits.start = duration(start);
   limits.suspect_after = duration(suspect_after);
   limits.lost_after = duration(lost_after);
+  limits.awake = duration(awake);
   return found;
 }
 

@@ -40,6 +40,10 @@ bool worker_link::take_back(const call_record& call) {
 }
 
 void worker_link::tell(command_head head) {
+  // One alert is as good as many.
+  if (head.kind == command_kind::alert && !urgent_.empty() &&
+      urgent_.back().kind == command_kind::alert)
+    return;
   urgent_.push_back(head);
   wake_.set();
 }
@@ -150,7 +154,10 @@ bool worker_link::fits(const reply_head& head, std::size_t bytes) const noexcept
 }
 
 void worker_link::take_reply(const reply_head& head, received_block block) {
-  if (head.call == stuck_call_ && head.kind != reply_kind::progress) stuck_in_.clear();
+  if (head.call == stuck_call_ && head.kind != reply_kind::progress && is_stuck()) {
+    stuck_in_.clear();
+    core_.note_freed(*this, head.call);
+  }
   const std::shared_ptr<call_record> call = core_.find(head.call);
   call_part* const part = call ? call->part_of(id_) : nullptr;
   if (part != nullptr && part->state == part_state::queued) {

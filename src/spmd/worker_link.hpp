@@ -60,6 +60,7 @@ class worker_link {
   void note_stuck(const call_record& in);
   /// Returns the call that it does not end; empty if there is none.
   [[nodiscard]] const std::string& stuck_in() const noexcept { return stuck_in_; }
+  [[nodiscard]] bool is_stuck() const noexcept { return !stuck_in_.empty(); }
   /// Notes that it is being lost: what ended it is not known yet.
   void note_leaving() noexcept { is_leaving_ = true; }
   [[nodiscard]] bool is_leaving() const noexcept { return is_leaving_; }

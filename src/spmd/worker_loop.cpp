@@ -7,6 +7,7 @@
 
 #include "exception_text.hpp"
 #include "manyworlds/coro/offload.hpp"
+#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/stop.hpp"
 #include "manyworlds/coro/sync_wait.hpp"
 #include "manyworlds/coro/when_any.hpp"
@@ -119,6 +120,8 @@ task<void> worker_loop::read() {
       co_await end_call(c.head.call);
     } else if (c.head.kind == command_kind::resume) {
       resume(c);
+    } else if (c.head.kind == command_kind::alert) {
+      stay_awake();
     } else {
       waiting_.push_back(std::move(c));
       arrived_.set();
@@ -159,6 +162,18 @@ void worker_loop::resume(const command& c) {
   if (held_by_ != c.head.call) return;
   held_by_ = 0;
   resumed_.set();
+}
+
+void worker_loop::stay_awake() {
+  executor& home = runtime_.home();
+  awake_until_ = later(home.now(), seat_.limits.awake);
+  if (!std::exchange(is_looking_out_, true)) beside_->spawn(look_out());
+}
+
+/// A reactor with a task that is ready does not sleep.
+task<void> worker_loop::look_out() {
+  while (runtime_.home().now() < awake_until_) co_await yield();
+  is_looking_out_ = false;
 }
 
 task<void> worker_loop::obey() {

@@ -76,6 +76,8 @@ class worker_loop {
   static void check(const command_wire::command_head& head, std::size_t bytes);
   [[nodiscard]] task<void> end_call(std::uint64_t call);
   void resume(const command& c);
+  void stay_awake();
+  [[nodiscard]] task<void> look_out();
 
   [[nodiscard]] task<void> carry_out(command& c);
   [[nodiscard]] task<void> execute(command& c);
@@ -112,6 +114,8 @@ class worker_loop {
   /// The one thread of blocking functions; there from the first of them on.
   std::unique_ptr<worker_thread> compute_;
   scope* beside_ = nullptr;
+  time_point awake_until_;
+  bool is_looking_out_ = false;
   std::function<void()> gone_;
 };
 

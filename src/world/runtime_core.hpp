@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <string>
 
+#include "coro/event_hub.hpp"
 #include "link/endpoint.hpp"
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/detail/assertion.hpp"
@@ -18,11 +19,11 @@
 #include "manyworlds/io/environment.hpp"
 #include "manyworlds/observe/log.hpp"
 #include "manyworlds/world/runtime_options.hpp"
+#include "manyworlds/world/world_event.hpp"
 #include "nccl/runtime_devices.hpp"
 #include "observe/reporter.hpp"
 #include "observe/tally.hpp"
 #include "world/operation_history.hpp"
-#include "world/world_event_hub.hpp"
 #include "world/world_router.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -89,7 +90,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core> {
     return draining_.get_token();
   }
   /// Returns the subscribers of its worlds' events. Thread: any.
-  [[nodiscard]] world_event_hub& events() noexcept { return events_; }
+  [[nodiscard]] event_hub<world_event>& events() noexcept { return events_; }
 
   /// Notes that the reactors are no longer turned.
   void note_end() noexcept {
@@ -131,7 +132,7 @@ class runtime_core final : public std::enable_shared_from_this<runtime_core> {
   std::atomic<int> shrinkings_{0};
   notice stopping_;
   std::stop_source draining_;
-  world_event_hub events_;
+  event_hub<world_event> events_;
   std::atomic<bool> has_ended_{false};
   std::mutex random_mutex_;
   std::mutex devices_mutex_;

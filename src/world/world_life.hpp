@@ -8,11 +8,11 @@
 #include <optional>
 #include <vector>
 
+#include "coro/event_hub.hpp"
 #include "manyworlds/detail/notice.hpp"
 #include "manyworlds/failure.hpp"
 #include "manyworlds/world/world_event.hpp"
 #include "manyworlds/world/world_state.hpp"
-#include "world/world_event_hub.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -41,7 +41,8 @@ namespace manyworlds::inline v0::detail {
 /// order. Thread: any.
 class world_life {
  public:
-  world_life(const world_name& name, rank_t rank, world_event_hub& subscribers) noexcept
+  world_life(const world_name& name, rank_t rank,
+             event_hub<world_event>& subscribers) noexcept
       : name_(name), rank_(rank), subscribers_(subscribers) {}
 
   [[nodiscard]] world_state state() const noexcept {
@@ -93,7 +94,7 @@ class world_life {
 
   const world_name name_;
   const rank_t rank_;
-  world_event_hub& subscribers_;
+  event_hub<world_event>& subscribers_;
   mutable std::mutex mutex_;
   std::atomic<world_state> state_{world_state::described};
   std::atomic<std::uint64_t> epoch_{0};

@@ -31,7 +31,7 @@ left_out = {
     "world_history transfer_counters dispatch_counters time_histogram turn_times simulated_event store_failure "
     "store_request store_reply store_entry etcd_entry etcd_listing etcd_outcome etcd_change etcd_changes exit_reason process_end "
     "output_line node_description round_node launch_result worker_failure job_event job_metric job_sink_place "
-    "worker_text session_worker",
+    "worker_text session_worker session_event",
     "exceptions, which are caught": "weights_error value_error launch_error job_error rendezvous_error world_error store_error device_error timed_out stopped unknown_world",
     "policies, of one function": "least_depth",
     "the ABI of DLPack": "dlpack::tensor dlpack::managed_tensor dlpack::managed_tensor_versioned dlpack::release",

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <memory>
@@ -69,6 +70,12 @@ inline constexpr remote_function<int(int, int)> other_types{"add_one", alone};
 inline constexpr remote_function<void(int, int)> block_or_fail{"block_or_fail"};
 inline constexpr remote_function<std::vector<std::string>(int)> many_texts{"many_texts",
                                                                            alone};
+/// As `load_part`, and counts.
+inline constexpr remote_function<part_of_model(int)> load_counted{"load_counted", alone};
+/// How often `load_counted` ran in this process.
+inline constexpr remote_function<int()> loads_so_far{"loads_so_far", alone};
+/// How many turns of its runtime had a task.
+inline constexpr remote_function<int()> turns_so_far{"turns_so_far", alone};
 inline constexpr remote_function<void()> nowhere{"nowhere", alone};
 
 /// Makes a vector without a braced list, which g++ 12.2 refuses in awaited expressions.
@@ -84,6 +91,11 @@ inline task<int> count_members(world& w) {
   std::vector<int> x{1};
   co_await w.all_reduce(x, sum);
   co_return x[0];
+}
+
+inline std::atomic<int>& loads_here() {
+  static std::atomic<int> loads{0};
+  return loads;
 }
 
 inline const function_table& test_functions() {
@@ -107,6 +119,16 @@ inline const function_table& test_functions() {
        }},
       {load_part,
        [](const worker& me, int scale) { return part_of_model{scale + me.id()}; }},
+      {load_counted,
+       [](const worker& me, int scale) {
+         ++loads_here();
+         return part_of_model{scale + me.id()};
+       }},
+      {loads_so_far, [] { return loads_here().load(); }},
+      {turns_so_far,
+       [](const worker& me) {
+         return static_cast<int>(me.runtime().turns().tasks.count());
+       }},
       {scaled_sum,
        [](worker& me, const part_of_model& by,
           std::vector<int> x) -> task<std::vector<int>> {

@@ -17,8 +17,8 @@ task<enum cause> why_no_more_events(world_events of) {
 TEST_CASE(
     "who waits for an event is resumed when those who tell it no longer hold a lock") {
   node listener;
-  world_event_hub hub;
-  const world_events of = hub.subscribe(1);
+  event_hub<world_event> hub;
+  const world_events of(hub.subscribe(1));
   auto waiting = listener.rt.start(of.next());
   auto nothing = []() -> task<void> { co_return; };
   // The first waits by now.
@@ -35,7 +35,7 @@ TEST_CASE(
 TEST_CASE("law 9: who waits for the events of a runtime that ends is told so") {
   node listener;
   auto ending = std::make_unique<node>();
-  const world_events of = access::core(ending->rt).events().subscribe(1);
+  const world_events of(access::core(ending->rt).events().subscribe(1));
   auto waiting = listener.rt.start(why_no_more_events(of));
   CHECK(!waiting.wait_for(50ms));
   ending.reset();

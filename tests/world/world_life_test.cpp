@@ -10,7 +10,7 @@ namespace manyworlds::world_tests {
 TEST_SUITE_BEGIN("world");
 
 TEST_CASE("the first cause of a world's end stays, whatever is noticed next") {
-  world_event_hub hub;
+  event_hub<world_event> hub;
   world_life life("pair", 0, hub);
   REQUIRE(life.begin_forming([] {}));
   CHECK(life.break_with(failure(cause::peer_died, ""), 1) == world_state::forming);
@@ -21,7 +21,7 @@ TEST_CASE("the first cause of a world's end stays, whatever is noticed next") {
 }
 
 TEST_CASE("a world takes a step only from the state that it is in") {
-  world_event_hub hub;
+  event_hub<world_event> hub;
   world_life life("pair", 0, hub);
   CHECK_FALSE(life.step(world_state::forming, world_state::up));
   REQUIRE(life.begin_forming([] {}));
@@ -36,8 +36,8 @@ TEST_CASE("a world takes a step only from the state that it is in") {
 
 TEST_CASE(
     "subscribers see the states of a world in their order, silence while it lives") {
-  world_event_hub hub;
-  world_events told = hub.subscribe(8);
+  event_hub<world_event> hub;
+  const world_events told(hub.subscribe(8));
   world_life life("pair", 1, hub);
   life.tell_of_silence(0, true);
   REQUIRE(life.begin_forming([] {}));

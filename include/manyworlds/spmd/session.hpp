@@ -12,6 +12,7 @@
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/spmd/call_error.hpp"
 #include "manyworlds/spmd/mesh.hpp"
+#include "manyworlds/spmd/session_event.hpp"
 #include "manyworlds/spmd/session_options.hpp"
 
 namespace manyworlds::inline v0 {
@@ -54,6 +55,8 @@ struct session_worker {
   std::int64_t pid = 0;
   /// Says for people how the last one was lost; empty if none was.
   std::string loss;
+  /// Names the call that it does not end although it was told to; empty if there is none.
+  std::string stuck_in;
 };
 
 /// One program, the controller, that drives n workers through calls. A session is its
@@ -105,6 +108,7 @@ class session : public mesh {
   /// Replaces a lost worker, or ends one that is there first. The next incarnation runs
   /// again what is `replayable`, in order; what else it held is lost, until calls
   /// `.on(worker).into(ref)` make it again. Ends when it is there and joined its meshes.
+  /// Those that ask for one worker at the same time share its replacement.
   /// Errors: world_error (`not_joined`); call_error of a replayed call;
   /// std::invalid_argument for a worker that is not there.
   [[nodiscard]] task<void> respawn(int worker) const;
@@ -114,6 +118,15 @@ class session : public mesh {
   [[nodiscard]] std::vector<session_worker> describe() const;
   /// Describes one. Errors: std::invalid_argument for a worker that is not there.
   [[nodiscard]] session_worker describe(int worker) const;
+
+  /// Subscribes to what happens from now on. Events that are not taken in time are
+  /// dropped, the oldest first. Errors: as `describe`.
+  [[nodiscard]] session_events events(std::size_t capacity = 256) const;
+
+  /// Wakes the workers that sleep, so that the calls of a step which comes soon find them
+  /// awake: a thread that sleeps takes 30 to 80 us to wake. They look out for commands
+  /// for `session_options::awake`, at the cost of their CPUs. Errors: as `describe`.
+  void alert() const;
 
   /// Ends all workers in order, after what was issued to them. Errors: none.
   [[nodiscard]] task<void> close();

@@ -20,6 +20,18 @@ enum class stuck_worker : unsigned char {
   kill   ///< it is killed, and lost. A thread cannot be: it is told
 };
 
+/// How often a worker that was lost is replaced unasked: `times` within each `per`. The
+/// first replacement comes at once; one that follows within five seconds waits for 50 ms,
+/// and each further one twice as long, up to five seconds.
+///
+///     mw::session_options limits;
+///     limits.respawn = {.times = 3, .per = 10min};
+///     const mw::threads four(4, functions, limits);
+struct respawn_budget {
+  std::size_t times = 0;                   ///< none: it is not
+  duration per = std::chrono::minutes(1);  ///< the last so long
+};
+
 /// Limits of a session. It is trivially destructible, so that it can be written in an
 /// awaited expression.
 struct session_options {
@@ -34,6 +46,10 @@ struct session_options {
   duration suspect_after = std::chrono::seconds(1);
   /// ... and lost after this: it is killed where this process has started it.
   duration lost_after = std::chrono::seconds(5);
+  /// Lost workers come back only by `session::respawn`, unless this allows some.
+  respawn_budget respawn = {};
+  /// How long `session::alert` keeps the workers from sleeping.
+  duration awake = std::chrono::milliseconds(1);
   /// Commands that a worker may have before it has ended them, in number ...
   std::size_t window = 64;
   /// ... and in bytes. A larger one is sent alone.

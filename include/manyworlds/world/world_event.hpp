@@ -15,7 +15,8 @@
 namespace manyworlds::inline v0 {
 
 namespace detail {
-class world_event_queue;
+template <class Event>
+class event_queue;
 }  // namespace detail
 
 /// What happened to a world.
@@ -52,7 +53,7 @@ struct world_event {
 ///     }
 class world_events {
  public:
-  explicit world_events(std::shared_ptr<detail::world_event_queue> queue) noexcept
+  explicit world_events(std::shared_ptr<detail::event_queue<world_event>> queue) noexcept
       : queue_(std::move(queue)) {}
 
   /// Waits for the next event. Errors: world_error (`runtime_stopped`) once the runtime
@@ -62,9 +63,10 @@ class world_events {
   [[nodiscard]] std::uint64_t missed() const noexcept;
 
  private:
-  static task<world_event> next_of(std::shared_ptr<detail::world_event_queue> queue);
+  static task<world_event> next_of(
+      std::shared_ptr<detail::event_queue<world_event>> queue);
 
-  std::shared_ptr<detail::world_event_queue> queue_;
+  std::shared_ptr<detail::event_queue<world_event>> queue_;
 };
 
 }  // namespace manyworlds::inline v0
