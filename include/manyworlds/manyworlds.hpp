@@ -33,8 +33,9 @@
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/coro/worker_thread.hpp"
 
-// Signals, awaited; addresses; the machine that a runtime runs on
+// Files and signals, awaited; addresses; the machine that a runtime runs on
 #include "manyworlds/io/environment.hpp"
+#include "manyworlds/io/file_reader.hpp"
 #include "manyworlds/io/signals.hpp"
 #include "manyworlds/io/socket_address.hpp"
 

@@ -18,3 +18,4 @@
 
 // Weights, of which each worker reads its part
 #include "manyworlds/weights/safetensors.hpp"
+#include "manyworlds/weights/weight_files.hpp"

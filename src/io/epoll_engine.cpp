@@ -10,6 +10,7 @@
 
 #include "io/descriptor.hpp"
 #include "io/engines.hpp"
+#include "io/file_reads.hpp"
 #include "io/poll_budget.hpp"
 #include "io/posix_network.hpp"
 #include "io/request_list.hpp"
@@ -45,6 +46,7 @@ class epoll_engine final : public engine {
   void submit(io_request& r) noexcept override {
     r.engine.cancelled = false;
     r.engine.tries = 0;
+    if (r.kind == io_kind::read_at) return file_reads_.submit(r);
     if (r.kind != io_kind::send) return put(r, place::pending);
     const bool is_bulk = poll_budget::is_bulk(r);
     if (is_bulk && sent_ >= poll_budget::bytes) return put(r, place::held_back);
@@ -57,6 +59,7 @@ class epoll_engine final : public engine {
   }
 
   void cancel(io_request& r) noexcept override {
+    if (r.kind == io_kind::read_at) return file_reads_.cancel(r);
     if (place_of(r) == place::ended) return;
     take_out(r);
     end_with(r, io_result::failure(ECANCELED));
@@ -72,6 +75,7 @@ class epoll_engine final : public engine {
     bool any = attempt_some(pending_, uncounted);
     any |= attempt_some(held_back_, sent_);
     any |= end_some();
+    any |= end_file_reads();
     std::size_t received = 0;
     const std::size_t tried_before = tried_.size();
     // The few that were tried before go first: a stream that is always full would use up
@@ -144,7 +148,7 @@ class epoll_engine final : public engine {
 
   bool has_something() const noexcept {
     return ready_ > 0 || !pending_.empty() || !held_back_.empty() || !receives_.empty() ||
-           !ended_.empty();
+           !ended_.empty() || file_reads_.has_ended();
   }
 
   request_list& list_of(const io_request& r, place p) noexcept {
@@ -204,6 +208,16 @@ class epoll_engine final : public engine {
       if (is_last) break;
     }
     return last != nullptr;
+  }
+
+  bool end_file_reads() noexcept {
+    bool any = false;
+    for (poll_limit limit(*this); file_reads_.has_ended() && !limit.is_reached();) {
+      io_request& r = *file_reads_.pop_ended();
+      r.ended(r);
+      any = true;
+    }
+    return any;
   }
 
   /// Attempts what waits. What is submitted meanwhile waits for the next turn: the next
@@ -346,6 +360,7 @@ class epoll_engine final : public engine {
 
   unique_descriptor epoll_;
   event_counter wake_;
+  file_reads file_reads_{wake_};
   request_list pending_;
   request_list held_back_;
   request_list receives_;

@@ -1,4 +1,5 @@
-// I/O request: one operation on a socket, embedded in the object that waits for it.
+// I/O request: one operation on a socket or a file, embedded in the object that waits for
+// it.
 #pragma once
 
 #include <sys/socket.h>
@@ -12,6 +13,7 @@
 namespace manyworlds::inline v0::detail {
 
 /// A socket of an engine family: a file descriptor, or a number of the simulated network.
+/// A file's is a descriptor in each of them.
 enum class socket_handle : int { none = -1 };
 
 /// The end of a request or a call: a count (or a handle), or an errno. Only `from_kernel`
@@ -52,6 +54,7 @@ enum class io_kind : std::uint8_t {
   receive,   ///< into `buffers`, some bytes; 0 is the end of the stream
   send,      ///< from `buffers`, some bytes
   readable,  ///< until the descriptor (any pollable one) polls readable; result 0
+  read_at,   ///< into `buffers` from `offset` of a file, some bytes; 0 is its end
 };
 
 /// One operation. Lifetime: the submitter owns it and everything it points to, and keeps
@@ -70,11 +73,13 @@ class io_request {
   function ended;
   io_kind kind = io_kind::readable;
   socket_handle socket = socket_handle::none;
-  /// The gather or scatter list of `receive` and `send`. The submitter owns the array
-  /// too.
+  /// The gather or scatter list of `receive`, `send` and `read_at`. The submitter owns
+  /// the array too.
   const iovec* buffers = nullptr;
   std::size_t buffer_count = 0;
   socket_address address;
+  /// Where `read_at` begins in the file: below 2^63.
+  std::uint64_t offset = 0;
   io_result result;
 
   /// The engine's own state, from submit to end.

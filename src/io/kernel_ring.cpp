@@ -39,6 +39,7 @@ constexpr unsigned needed_features = IORING_FEAT_NODROP | IORING_FEAT_SUBMIT_STA
 constexpr std::array needed_operations = {
     IORING_OP_ACCEPT, IORING_OP_CONNECT, IORING_OP_RECV,     IORING_OP_RECVMSG,
     IORING_OP_SEND,   IORING_OP_SENDMSG, IORING_OP_POLL_ADD, IORING_OP_ASYNC_CANCEL,
+    IORING_OP_READ,   IORING_OP_READV,
 };
 
 }  // namespace

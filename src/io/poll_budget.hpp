@@ -10,7 +10,7 @@
 
 namespace manyworlds::inline v0::detail {
 
-/// Returns the number of bytes that a send or receive moves at most.
+/// Returns the number of bytes that a send, a receive or a read moves at most.
 [[nodiscard]] inline std::size_t bytes_of(const io_request& r) noexcept {
   MW_ASSERT(r.buffers || r.buffer_count == 0, "a request with buffers points to them");
   std::size_t bytes = 0;
@@ -24,12 +24,13 @@ struct poll_budget {
   /// next one. When as many were received in one poll, further receives wait too: a slice
   /// of each of many streams is more than a turn's worth.
   static constexpr std::size_t bytes = std::size_t{128} * 1024;
+  /// What costs less than the system call that moves it.
+  static constexpr std::size_t small = 4096;
   /// The end of a request takes up to 10 us: a connection is closed, or much is parsed.
   static constexpr duration time = std::chrono::microseconds(60);
 
   /// Returns true for bulk. Small sends neither count nor wait behind bulk (law 9).
   [[nodiscard]] static bool is_bulk(const io_request& r) noexcept {
-    constexpr std::size_t small = 4096;
     return r.kind == io_kind::send && bytes_of(r) > small;
   }
 };

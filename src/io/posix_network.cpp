@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cstdint>
+
+#include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -126,6 +129,14 @@ io_result attempt_readable(io_request& r) noexcept {
   return (p.revents & POLLNVAL) ? io_result::failure(EBADF) : io_result::success(0);
 }
 
+io_result attempt_read_at(io_request& r) noexcept {
+  MW_ASSERT(r.offset <= INT64_MAX, "the kernel counts a file's bytes with a sign");
+  const auto count =
+      static_cast<int>(std::min<std::size_t>(r.buffer_count, std::size_t{IOV_MAX}));
+  return result_of(
+      ::preadv(descriptor_of(r.socket), r.buffers, count, static_cast<off_t>(r.offset)));
+}
+
 io_result attempt_once(io_request& r) noexcept {
   const int fd = descriptor_of(r.socket);
   switch (r.kind) {
@@ -145,6 +156,8 @@ io_result attempt_once(io_request& r) noexcept {
       return result_of(::sendmsg(fd, &prepare_message(r), MSG_DONTWAIT | MSG_NOSIGNAL));
     case io_kind::readable:
       return attempt_readable(r);
+    case io_kind::read_at:
+      return attempt_read_at(r);
   }
   return io_result::failure(EINVAL);
 }

@@ -21,7 +21,8 @@ msghdr& prepare_message(io_request& request) noexcept;
 socklen_t prepare_address(io_request& request) noexcept;
 [[nodiscard]] sockaddr* native_address(io_request& request) noexcept;
 
-/// Tries a request once without blocking. EAGAIN means that it is not ready.
+/// Tries a request once without blocking. EAGAIN means that it is not ready. A file is
+/// always ready: `read_at` blocks until its disk has answered (see `file_reads`).
 [[nodiscard]] io_result attempt(io_request& request) noexcept;
 
 }  // namespace manyworlds::inline v0::detail

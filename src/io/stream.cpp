@@ -53,6 +53,7 @@ io_awaiter::io_awaiter(const io_awaiter& other) noexcept
   buffers = other.buffers == &other.single_ ? &single_ : other.buffers;
   buffer_count = other.buffer_count;
   address = other.address;
+  offset = other.offset;
   result = other.result;
 }
 
@@ -69,6 +70,11 @@ io_awaiter& io_awaiter::with_buffers(const iovec* list, std::size_t count) noexc
 
 io_awaiter& io_awaiter::with_address(const socket_address& to) noexcept {
   address = to;
+  return *this;
+}
+
+io_awaiter& io_awaiter::with_offset(std::uint64_t from) noexcept {
+  offset = from;
   return *this;
 }
 

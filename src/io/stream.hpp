@@ -53,6 +53,7 @@ class io_awaiter : private io_request {
   io_awaiter& with_buffer(void* data, std::size_t size) noexcept;
   io_awaiter& with_buffers(const iovec* buffers, std::size_t count) noexcept;
   io_awaiter& with_address(const socket_address& address) noexcept;
+  io_awaiter& with_offset(std::uint64_t from) noexcept;
 
   bool await_ready() const noexcept { return !reactor_; }
   void await_start(continuation& k) noexcept;

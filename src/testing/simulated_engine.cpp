@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "io/posix_network.hpp"
+
 namespace manyworlds::inline v0::detail {
 
 namespace {
@@ -23,6 +25,8 @@ std::string_view name_of_end(io_kind kind) noexcept {
       return "receive ended";
     case io_kind::send:
       return "send ended";
+    case io_kind::read_at:
+      return "read ended";
     case io_kind::readable:
       break;
   }
@@ -58,7 +62,7 @@ void simulated_engine::submit(io_request& request) noexcept {
   }
   request.engine.submitted = true;
   request.engine.cancelled = false;
-  if (simulated_socket* s = process_.network_.find(process_, request.socket)) {
+  if (simulated_socket* s = socket_of(request)) {
     simulated_socket::request_slot& slot = s->slot_of(request.kind);
     if (slot.request) {
       simulated_contract_broken(process_, "a second request of a kind on one socket",
@@ -117,14 +121,16 @@ void simulated_engine::perform_some() {
     if (!result) continue;
     request.result = *result;
     request.engine.submitted = false;
-    if (simulated_socket* s = process_.network_.find(process_, request.socket)) {
+    if (simulated_socket* s = socket_of(request)) {
       simulated_socket::request_slot& slot = s->slot_of(request.kind);
       if (slot.request == &request) slot = {};
     }
     std::erase(in_flight_, &request);
     performed_.push_back(&request);
+    // A descriptor's number is none of the seed's.
+    const bool is_file = request.kind == io_kind::read_at;
     clockwork_.record(process_.name_, name_of_end(request.kind),
-                      static_cast<int>(request.socket),
+                      is_file ? 0 : static_cast<int>(request.socket),
                       result->ok() ? result->count()
                                    : static_cast<std::uint64_t>(result->error()) << 32);
   }
@@ -134,12 +140,40 @@ std::optional<io_result> simulated_engine::try_to_end(io_request& request) {
   if (process_.is_dead()) {
     return io_result::failure(request.kind == io_kind::send ? EPIPE : ECANCELED);
   }
-  if (!request.engine.cancelled) return process_.network_.attempt(process_, request);
+  if (!request.engine.cancelled) return attempt_now(request);
   // The cancellation races with the operation itself, and either may win.
   if (clockwork_.random.one_in(2)) {
-    if (const auto result = process_.network_.attempt(process_, request)) return result;
+    if (const auto result = attempt_now(request)) return result;
   }
   return io_result::failure(ECANCELED);
+}
+
+/// Returns null for a file: its descriptor may have a socket's number.
+simulated_socket* simulated_engine::socket_of(const io_request& request) const noexcept {
+  if (request.kind == io_kind::read_at) return nullptr;
+  return process_.network_.find(process_, request.socket);
+}
+
+std::optional<io_result> simulated_engine::attempt_now(io_request& request) {
+  if (request.kind == io_kind::read_at) return read_some(request);
+  return process_.network_.attempt(process_, request);
+}
+
+io_result simulated_engine::read_some(const io_request& request) {
+  io_request part(request.ended);
+  part.kind = request.kind;
+  part.socket = request.socket;
+  part.offset = request.offset;
+  iovec first{};
+  const bool is_cut = clockwork_.options.short_transfers && request.buffer_count > 0 &&
+                      request.buffers->iov_len > 1 && clockwork_.random.one_in(4);
+  if (is_cut) {
+    first = *request.buffers;
+    first.iov_len = 1 + clockwork_.random.below(first.iov_len - 1);
+  }
+  part.buffers = is_cut ? &first : request.buffers;
+  part.buffer_count = is_cut ? 1 : request.buffer_count;
+  return attempt(part);
 }
 
 // ---------------------------------------------------------------------------------------

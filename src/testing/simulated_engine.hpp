@@ -29,6 +29,9 @@ class simulated_sockets final : public network {
 /// Performs requests in `poll` only, in an order of the seed, sometimes later than it
 /// could. A cancelled request may still be performed, as the seed decides. `wait` lets
 /// the rest of the simulation go on.
+///
+/// Files are those of this machine: a run repeats only if they stay as they are. A read
+/// may give less than was asked for, as the seed decides.
 class simulated_engine final : public engine {
  public:
   simulated_engine(simulated_process& process, simulated_clockwork& clockwork);
@@ -57,7 +60,10 @@ class simulated_engine final : public engine {
   friend simulation;
 
   void perform_some();
+  [[nodiscard]] simulated_socket* socket_of(const io_request& request) const noexcept;
   std::optional<io_result> try_to_end(io_request& request);
+  std::optional<io_result> attempt_now(io_request& request);
+  io_result read_some(const io_request& request);
   void count_spinning() noexcept;
 
   simulated_process& process_;

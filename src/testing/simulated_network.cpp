@@ -160,6 +160,9 @@ std::optional<io_result> simulated_network::attempt(simulated_process& p,
       return receive(p, request, *s);
     case io_kind::send:
       return send(request, *s);
+    case io_kind::read_at:
+      MW_ASSERT(false, "a file is on no network");
+      return io_result::failure(EINVAL);
     case io_kind::readable:
       break;
   }

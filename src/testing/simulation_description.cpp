@@ -34,6 +34,8 @@ std::string_view name_of(io_kind kind) noexcept {
       return "receive";
     case io_kind::send:
       return "send";
+    case io_kind::read_at:
+      return "read";
     case io_kind::readable:
       break;
   }
@@ -46,9 +48,15 @@ double in_milliseconds(duration d) noexcept {
 
 void describe_request(std::string& text, const simulated_network& net,
                       const io_request& request) {
-  fmt::format_to(std::back_inserter(text), "  {} on socket {}", name_of(request.kind),
-                 static_cast<int>(request.socket));
-  if (const simulated_socket* s = net.find(request.socket)) {
+  const bool is_file = request.kind == io_kind::read_at;
+  if (is_file) {
+    fmt::format_to(std::back_inserter(text), "  read of a file from byte {}",
+                   request.offset);
+  } else {
+    fmt::format_to(std::back_inserter(text), "  {} on socket {}", name_of(request.kind),
+                   static_cast<int>(request.socket));
+  }
+  if (const simulated_socket* s = is_file ? nullptr : net.find(request.socket)) {
     text += ", " + s->local.text();
     if (s->peer.is_valid()) text += " to " + s->peer.text();
     if (s->connection) {

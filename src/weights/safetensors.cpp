@@ -249,6 +249,7 @@ std::map<std::string, std::string> parse_weight_index(
 
 void weight_slice::add(weight_range range) {
   if (range.bytes == 0) return;
+  bytes_ += range.bytes;
   if (!ranges_.empty()) {
     weight_range& last = ranges_.back();
     MW_ASSERT(last.offset + last.bytes <= range.offset,
@@ -266,8 +267,18 @@ void weight_slice::add(weight_range range) {
   ranges_.push_back(range);
 }
 
+weight_slice::weight_slice(const stored_tensor& of)
+    : tensor_offset_(of.offset),
+      tensor_bytes_(of.bytes),
+      element_bytes_(of.element_bytes) {}
+
+bool weight_slice::is_of(const stored_tensor& other) const noexcept {
+  return tensor_offset_ == other.offset && tensor_bytes_ == other.bytes &&
+         element_bytes_ == other.element_bytes;
+}
+
 weight_slice weight_slice::whole(const stored_tensor& of) {
-  weight_slice made;
+  weight_slice made(of);
   made.shape_ = of.shape;
   made.add({of.offset, of.bytes, 0});
   return made;
@@ -302,7 +313,7 @@ weight_slice weight_slice::split_pieces(const stored_tensor& of, std::size_t dim
                                "of shape {} is not",
                                whole, dimension, of.shape.text()));
   }
-  weight_slice made;
+  weight_slice made(of);
   std::vector<std::int64_t> lengths(of.shape.lengths().begin(), of.shape.lengths().end());
   lengths[dimension] /= parts;
   made.shape_ = decltype(made.shape_)(std::span<const std::int64_t>(lengths));

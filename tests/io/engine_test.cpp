@@ -11,12 +11,17 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "io/poll_budget.hpp"
 #include "io/reactor_fixture.hpp"
+#include "support/pattern.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::testing;
@@ -64,6 +69,29 @@ class socket_pair {
 
  private:
   int fds_[2]{};
+};
+
+/// A file that has lost its name, of bytes that tell their place.
+class scratch_file {
+ public:
+  explicit scratch_file(std::size_t size) : bytes_(pattern(size)) {
+    char name[] = "/tmp/mw-engine-XXXXXX";
+    fd_ = ::mkostemp(name, O_CLOEXEC);
+    REQUIRE(fd_ >= 0);
+    ::unlink(name);
+    REQUIRE(::write(fd_, bytes_.data(), size) == static_cast<ssize_t>(size));
+  }
+  scratch_file(const scratch_file&) = delete;
+  scratch_file& operator=(const scratch_file&) = delete;
+  ~scratch_file() { ::close(fd_); }
+  int fd() const { return fd_; }
+  bool has(const void* memory, std::size_t offset, std::size_t count) const {
+    return count > 0 && std::memcmp(memory, bytes_.data() + offset, count) == 0;
+  }
+
+ private:
+  std::vector<std::uint8_t> bytes_;
+  int fd_ = -1;
 };
 
 template <class Condition>
@@ -216,6 +244,205 @@ TEST_CASE("a send and a receive wait on one socket without disturbing each other
     CHECK(sending.ends == 1);
     CHECK(sending.result.ok());
     CHECK(sending.result.count() > 0);
+  }
+}
+
+TEST_CASE("a read of a file starts where it is asked to, and gives what is there") {
+  const scratch_file file(3 << 20);
+  FOR_EVERY_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    std::vector<std::uint8_t> memory(3 << 20);
+    const auto start = [&](counted& r, const iovec* buffers, std::size_t count,
+                           std::uint64_t offset) {
+      r.buffers = buffers;
+      r.buffer_count = count;
+      r.offset = offset;
+      e->submit(r);
+      CHECK(r.ends == 0);
+    };
+    const iovec few{memory.data(), 8};
+    const iovec much{memory.data() + 100, 1 << 20};
+    const std::array<iovec, 2> two{iovec{memory.data() + (2 << 20), 5000},
+                                   iovec{memory.data() + (2 << 20) + 6000, 3}};
+    const iovec beyond{memory.data() + 50, 10};
+    counted small(io_kind::read_at, file.fd());
+    counted large(io_kind::read_at, file.fd());
+    counted scattered(io_kind::read_at, file.fd());
+    counted at_end(io_kind::read_at, file.fd());
+    counted over_end(io_kind::read_at, file.fd());
+    const auto ends = [&] {
+      return small.ends + large.ends + scattered.ends + at_end.ends + over_end.ends;
+    };
+    start(small, &few, 1, 1);
+    start(large, &much, 1, 4097);
+    start(scattered, two.data(), two.size(), 77);
+    start(at_end, &beyond, 1, 3 << 20);
+    start(over_end, &beyond, 1, (3 << 20) - 4);
+    poll_until(*e, [&] { return ends() == 5; });
+    for (int n = 0; n < 4; ++n) e->poll();
+    CHECK(ends() == 5);
+    CHECK(small.result.count() == 8);
+    CHECK(file.has(memory.data(), 1, 8));
+    CHECK(large.result.count() == 1 << 20);
+    CHECK(file.has(memory.data() + 100, 4097, 1 << 20));
+    CHECK(scattered.result.count() == 5003);
+    CHECK(file.has(memory.data() + (2 << 20), 77, 5000));
+    CHECK(file.has(memory.data() + (2 << 20) + 6000, 5077, 3));
+    CHECK(at_end.result.count() == 0);
+    CHECK(over_end.result.count() == 4);
+  }
+}
+
+TEST_CASE("a read that cannot start is an end like any other") {
+  FOR_EVERY_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    const pipe_ends p;
+    char byte = 0;
+    const iovec buffer{&byte, 1};
+    counted not_open(io_kind::read_at, 1'000'000);
+    counted no_file(io_kind::read_at, p.reading());
+    for (counted* r : {&not_open, &no_file}) {
+      r->buffers = &buffer;
+      r->buffer_count = 1;
+      r->offset = 1;
+      e->submit(*r);
+      CHECK(r->ends == 0);
+    }
+    poll_until(*e, [&] { return not_open.ends == 1 && no_file.ends == 1; });
+    CHECK(not_open.result.error() == EBADF);
+    CHECK(no_file.result.error() == ESPIPE);
+  }
+}
+
+TEST_CASE("law 4: reads that are cancelled end once, and touch no memory afterwards") {
+  constexpr std::size_t bytes = 256 * 1024;
+  constexpr std::size_t several = 24;
+  const scratch_file file(1 << 20);
+  FOR_EVERY_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    for (const int polls : {0, 1, 3}) {
+      std::vector<std::vector<std::uint8_t>> memory(several);
+      std::array<iovec, several> buffers;
+      std::vector<std::unique_ptr<counted>> requests;
+      for (std::size_t i = 0; i < several; ++i) {
+        memory[i].resize(bytes);
+        buffers[i] = {memory[i].data(), bytes};
+        requests.push_back(std::make_unique<counted>(io_kind::read_at, file.fd()));
+        requests[i]->buffers = &buffers[i];
+        requests[i]->buffer_count = 1;
+        requests[i]->offset = i * 100;
+        e->submit(*requests[i]);
+      }
+      for (int n = 0; n < polls; ++n) e->poll();
+      for (std::size_t i = 0; i < several; i += 2) {
+        if (requests[i]->ends == 0) e->cancel(*requests[i]);
+        if (i % 4 == 0 && requests[i]->ends == 0) e->cancel(*requests[i]);
+      }
+      std::array<bool, several> was_seen{};
+      poll_until(*e, [&] {
+        for (std::size_t i = 0; i < several; ++i) {
+          if (requests[i]->ends == 0 || std::exchange(was_seen[i], true)) continue;
+          if (requests[i]->result.ok()) {
+            CHECK(file.has(memory[i].data(), i * 100, requests[i]->result.count()));
+          } else {
+            CHECK(i % 2 == 0);
+            CHECK(requests[i]->result.error() == ECANCELED);
+          }
+          // The owner's again: what the kernel writes from here on is seen below.
+          std::fill(memory[i].begin(), memory[i].end(), std::uint8_t{0x5a});
+        }
+        return all_have_ended(requests);
+      });
+      for (int n = 0; n < 4; ++n) e->poll();
+      for (std::size_t i = 0; i < several; ++i) {
+        CHECK(requests[i]->ends == 1);
+        CHECK(all_are(memory[i], 0x5a));
+      }
+    }
+  }
+}
+
+TEST_CASE("a wait ends when a read of a file has") {
+  const scratch_file file(1 << 20);
+  FOR_EVERY_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    std::vector<std::uint8_t> memory(1 << 20);
+    const iovec all{memory.data(), memory.size()};
+    counted r(io_kind::read_at, file.fd());
+    r.buffers = &all;
+    r.buffer_count = 1;
+    for (int n = 1; n <= 20; ++n) {
+      e->submit(r);
+      const time_limit limit;
+      while (r.ends < n && !limit.passed()) {
+        if (!e->poll()) e->wait(limit.end());
+      }
+      // A notice that was lost would have cost the whole limit.
+      REQUIRE(!limit.passed());
+      CHECK(file.has(memory.data(), 0, r.result.count()));
+    }
+  }
+}
+
+TEST_CASE("many more reads than threads all end, and an engine's end waits for them") {
+  const scratch_file file(1 << 20);
+  FOR_EVERY_ENGINE(kind) {
+    std::vector<std::uint8_t> memory(1 << 20);
+    std::vector<iovec> buffers(300);
+    std::vector<std::unique_ptr<counted>> requests;
+    const auto start = [&](engine& on) {
+      requests.clear();
+      for (std::size_t i = 0; i < buffers.size(); ++i) {
+        buffers[i] = {memory.data() + i * 3000, i % 2 == 0 ? 3000u : 10u};
+        requests.push_back(std::make_unique<counted>(io_kind::read_at, file.fd()));
+        requests[i]->buffers = &buffers[i];
+        requests[i]->buffer_count = 1;
+        requests[i]->offset = i * 3000;
+        on.submit(*requests[i]);
+      }
+    };
+    {
+      const auto e = make_engine(kind).engine;
+      start(*e);
+      poll_until(*e, [&] { return all_have_ended(requests); });
+      for (std::size_t i = 0; i < buffers.size(); ++i) {
+        CHECK(requests[i]->ends == 1);
+        CHECK(requests[i]->result.count() == buffers[i].iov_len);
+        CHECK(file.has(buffers[i].iov_base, i * 3000, buffers[i].iov_len));
+      }
+      start(*e);
+      e->poll();
+    }
+    std::fill(memory.begin(), memory.end(), std::uint8_t{0x5a});
+    CHECK(all_are(memory, 0x5a));
+  }
+}
+
+TEST_CASE("reads of files go on when an engine goes to another thread") {
+  const scratch_file file(1 << 20);
+  FOR_EVERY_ENGINE(kind) {
+    const auto e = make_engine(kind).engine;
+    std::vector<std::uint8_t> memory(1 << 20);
+    std::array<iovec, 16> buffers;
+    std::vector<std::unique_ptr<counted>> requests;
+    for (std::size_t i = 0; i < buffers.size(); ++i) {
+      buffers[i] = {memory.data() + (i << 16), 1 << 16};
+      requests.push_back(std::make_unique<counted>(io_kind::read_at, file.fd()));
+      requests[i]->buffers = &buffers[i];
+      requests[i]->buffer_count = 1;
+      requests[i]->offset = i << 16;
+      e->submit(*requests[i]);
+    }
+    e->poll();
+    e->release();
+    std::thread([&] {
+      e->take(next_poller::this_thread);
+      poll_until(*e, [&] { return all_have_ended(requests); });
+      e->release();
+    }).join();
+    e->take(next_poller::this_thread);
+    for (const auto& each : requests) CHECK(each->result.count() == 1 << 16);
+    CHECK(file.has(memory.data(), 0, memory.size()));
   }
 }
 

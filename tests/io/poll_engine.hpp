@@ -15,6 +15,7 @@
 
 #include "io/descriptor.hpp"
 #include "io/engine.hpp"
+#include "io/file_reads.hpp"
 #include "io/poll_budget.hpp"
 #include "io/posix_network.hpp"
 #include "io/request_list.hpp"
@@ -23,6 +24,7 @@
 namespace manyworlds::inline v0::detail {
 
 /// Attempts a request in `poll`, and parks it on its descriptor while it would block.
+/// Reads of files, which are always ready, are left to threads.
 /// Each look costs a step for each descriptor that has a request parked on it.
 class poll_engine final : public engine {
  public:
@@ -31,6 +33,7 @@ class poll_engine final : public engine {
   time_point now() const noexcept override { return std::chrono::steady_clock::now(); }
 
   void submit(io_request& r) noexcept override {
+    if (r.kind == io_kind::read_at) return file_reads_.submit(r);
     const bool is_bulk = poll_budget::is_bulk(r);
     if (r.kind != io_kind::send || (is_bulk && sent_ >= poll_budget::bytes))
       return put(pending_, r, place::pending);
@@ -42,6 +45,7 @@ class poll_engine final : public engine {
   }
 
   void cancel(io_request& r) noexcept override {
+    if (r.kind == io_kind::read_at) return file_reads_.cancel(r);
     switch (static_cast<place>(r.engine.token)) {
       case place::ended:
         return;
@@ -69,6 +73,12 @@ class poll_engine final : public engine {
       any = true;
       if (is_last || now() >= until) break;
     }
+    for (std::size_t n = 0; n < poll_budget::requests && file_reads_.has_ended(); ++n) {
+      io_request& r = *file_reads_.pop_ended();
+      r.ended(r);
+      any = true;
+      if (now() >= until) break;
+    }
     return attempt_pending(until) || any;
   }
 
@@ -95,7 +105,9 @@ class poll_engine final : public engine {
     return {static_cast<int>(r.socket),
             r.kind == io_kind::send || r.kind == io_kind::connect};
   }
-  bool has_something() const noexcept { return !pending_.empty() || !ended_.empty(); }
+  bool has_something() const noexcept {
+    return !pending_.empty() || !ended_.empty() || file_reads_.has_ended();
+  }
 
   static void put(request_list& list, io_request& r, place where) noexcept {
     r.engine.token = static_cast<std::uint64_t>(where);
@@ -161,6 +173,7 @@ class poll_engine final : public engine {
   }
 
   event_counter wake_;
+  file_reads file_reads_{wake_};
   request_list pending_;  ///< to be attempted
   request_list ended_;    ///< to be told
   std::map<key, request_list> parked_;

@@ -12,28 +12,15 @@
 #include <string>
 #include <vector>
 
+#include "weights/of_pypi.hpp"
+
 namespace mw = manyworlds;
 
 namespace {
 
-std::span<const std::byte> bytes_of(const std::string& text) {
-  return std::as_bytes(std::span(text));
-}
-
-/// As PyPI's safetensors 0.8 has written it: `save` with a name, numbers of six kinds, an
-/// empty tensor and a scalar. It fills the header up with spaces.
-const std::string& of_pypi() {
-  static const std::string header =
-      R"({"__metadata__":{"format":"pt","made by":"ü"},)"
-      R"("b":{"dtype":"I64","shape":[3],"data_offsets":[0,24]},)"
-      R"("scalar":{"dtype":"F64","shape":[],"data_offsets":[24,32]},)"
-      R"("w":{"dtype":"F32","shape":[4,6],"data_offsets":[32,128]},)"
-      R"("empty":{"dtype":"F16","shape":[0,4],"data_offsets":[128,128]},)"
-      R"("half":{"dtype":"F16","shape":[2],"data_offsets":[128,132]},)"
-      R"("mask":{"dtype":"BOOL","shape":[2],"data_offsets":[132,134]}}      )";
-  return header;
-}
-constexpr std::uint64_t bytes_of_pypi = 550;
+using manyworlds_tests::bytes_of;
+using manyworlds_tests::bytes_of_pypi;
+using manyworlds_tests::header_of_pypi;
 
 /// What is said of a file that has this header, and this number of bytes behind it.
 std::string refusal(const std::string& header, std::uint64_t data_bytes) {
@@ -78,11 +65,12 @@ std::string slice_refusal(auto&& make) {
 TEST_SUITE_BEGIN("weights");
 
 TEST_CASE("a header of PyPI's safetensors says where each tensor lies") {
-  std::uint64_t length = of_pypi().size();
+  std::uint64_t length = header_of_pypi().size();
   REQUIRE(length == 408);
   const auto prefix = std::as_bytes(std::span(&length, 1));
   CHECK(mw::safetensors_header::length_in(prefix.first<8>(), bytes_of_pypi) == 408);
-  const auto header = mw::safetensors_header::parse(bytes_of(of_pypi()), bytes_of_pypi);
+  const auto header =
+      mw::safetensors_header::parse(bytes_of(header_of_pypi()), bytes_of_pypi);
   CHECK(header.tensors().size() == 6);
   CHECK(header.metadata().at("made by") == "ü");
   const mw::stored_tensor& w = header.at("w");

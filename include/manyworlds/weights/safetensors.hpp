@@ -129,11 +129,20 @@ class weight_slice {
     return ranges_;
   }
   void ranges() const&& = delete;
+  /// Returns the number of bytes that the part takes.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  /// Returns whether it was made of that tensor, or of one that lies in the same place of
+  /// its file.
+  [[nodiscard]] bool is_of(const stored_tensor& other) const noexcept;
 
  private:
-  weight_slice() = default;
+  explicit weight_slice(const stored_tensor& of);
   void add(weight_range range);
 
+  std::uint64_t tensor_offset_ = 0;
+  std::uint64_t tensor_bytes_ = 0;
+  std::size_t element_bytes_ = 0;
+  std::uint64_t bytes_ = 0;
   class shape shape_;
   std::vector<weight_range> ranges_;
 };
