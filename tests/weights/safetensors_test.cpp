@@ -33,7 +33,7 @@ std::string refusal(const std::string& header, std::uint64_t data_bytes) {
   return "";
 }
 
-std::string tensor(const std::string& name, const std::string& fields) {
+std::string described(const std::string& name, const std::string& fields) {
   return "\"" + name + "\":{" + fields + "}";
 }
 
@@ -103,20 +103,20 @@ TEST_CASE("a length beyond the file, or beyond what is allowed, is refused unrea
 
 TEST_CASE("disco A40: damage is named with the tensor that has it") {
   const std::string four = R"("dtype":"F32","shape":[1],"data_offsets":[0,4])";
-  CHECK(refusal("{" + tensor("a", four) + "}", 4) == "");
+  CHECK(refusal("{" + described("a", four) + "}", 4) == "");
   CHECK(refusal("{}", 0) == "");
   CHECK(refusal("", 0) == "safetensors: its header does not begin with a brace");
   CHECK(refusal(" {}", 0) == "safetensors: its header does not begin with a brace");
-  CHECK(refusal("{" + tensor("a", four), 4).starts_with("safetensors: no JSON: "));
+  CHECK(refusal("{" + described("a", four), 4).starts_with("safetensors: no JSON: "));
   CHECK(refusal("{\"a\xff\":1}", 0).starts_with("safetensors: no JSON: "));
-  CHECK(refusal("{" + tensor("a", four) + "," + tensor("a", four) + "}", 4) ==
+  CHECK(refusal("{" + described("a", four) + "," + described("a", four) + "}", 4) ==
         "safetensors: \"a\" stands in it twice");
   CHECK(refusal("{\"a\":4}", 0) == "a: it has no dtype, shape and data_offsets");
   CHECK(refusal("{\"__metadata__\":{\"a\":1}}", 0) == "__metadata__: \"a\" is no text");
   const auto with = [](const char* type, const char* shape, const char* offsets) {
     return "{" +
-           tensor("a", std::string(R"("dtype":)") + type + R"(,"shape":)" + shape +
-                           R"(,"data_offsets":)" + offsets) +
+           described("a", std::string(R"("dtype":)") + type + R"(,"shape":)" + shape +
+                              R"(,"data_offsets":)" + offsets) +
            "}";
   };
   CHECK(refusal(with(R"("F4")", "[1]", "[0,4]"), 4) ==
@@ -142,8 +142,8 @@ TEST_CASE("disco A40: damage is named with the tensor that has it") {
   CHECK(refusal(with(R"("F32")", "[1]", "[4,8]"), 8) ==
         "a: it begins at byte 4, and what is before it ends at 0");
   const std::string overlap =
-      "{" + tensor("a", R"("dtype":"U8","shape":[4],"data_offsets":[0,4])") + "," +
-      tensor("b", R"("dtype":"U8","shape":[4],"data_offsets":[3,7])") + "}";
+      "{" + described("a", R"("dtype":"U8","shape":[4],"data_offsets":[0,4])") + "," +
+      described("b", R"("dtype":"U8","shape":[4],"data_offsets":[3,7])") + "}";
   CHECK(refusal(overlap, 7) == "b: it begins at byte 3, and what is before it ends at 4");
   CHECK(refusal(std::string(100'000, '['), 0).starts_with("safetensors: its header"));
   CHECK(refusal("{\"a\":" + std::string(100'000, '['), 0)
