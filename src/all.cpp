@@ -191,6 +191,8 @@
 #include "serve/server_session.cpp"
 #include "serve/worker_pool.cpp"
 #include "serve/world_manager.cpp"
+#include "spmd/any_function.cpp"
+#include "spmd/any_value.cpp"
 #include "spmd/builtin_functions.cpp"
 #include "spmd/function_table.cpp"
 #include "spmd/process_source.cpp"

@@ -1,6 +1,8 @@
 // SPMD: one program's functions on many workers, which a session's controller drives.
 #pragma once
 
+#include "manyworlds/spmd/any_function.hpp"
+#include "manyworlds/spmd/any_value.hpp"
 #include "manyworlds/spmd/argument.hpp"
 #include "manyworlds/spmd/call_error.hpp"
 #include "manyworlds/spmd/dref.hpp"

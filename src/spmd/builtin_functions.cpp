@@ -10,6 +10,7 @@ const function_table& builtin_functions() {
       {empty_function, [](shape of, dtype type) { return tensor::zeros(of, type); }},
       {copy_function,
        [](const tensor& from) { return tensor::copy_of(from.view(), from.shape()); }},
+      {copy_any_function, [](const any_value& from) { return from; }},
       {broadcast_function,
        [](worker& me, tensor& data, rank_t at) -> task<void> {
          co_await me.world().broadcast(data, root(at));

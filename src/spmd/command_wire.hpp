@@ -51,9 +51,9 @@ enum class command_flag : std::uint8_t {
 
 struct command_head {
   std::uint64_t call;
-  /// The code of a call's types; of a mesh, and of a resume that forms one again, which
-  /// of the mesh's worlds it is: each has a name of its own, so that no member takes one
-  /// for another, whatever it still waits for.
+  /// The code of a call's types, 0 if the controller does not know them; of a mesh, and
+  /// of a resume that forms one again, which of the mesh's worlds it is: each has a name
+  /// of its own, so that no member takes one for another, whatever it still waits for.
   std::uint64_t types;
   std::uint64_t beside_bytes;
   std::uint32_t values_bytes;

@@ -41,11 +41,46 @@ void refuse_without_mesh() {
   throw world_error(std::move(f));
 }
 
-void call_frame::expect_end() const {
-  if (!arguments_.is_at_end()) throw value_error("bytes stand behind the last argument");
+void call_frame::begin_argument() {
+  ++taken_;
+  if (!arguments_.is_at_end()) return;
+  throw value_error("missing: the function takes " + std::to_string(parameters_));
+}
+
+void call_frame::expect_end() {
+  if (!arguments_.is_at_end()) {
+    ++taken_;
+    throw value_error("one too many: the function takes " + std::to_string(parameters_));
+  }
+  has_begun_ = true;
+}
+
+std::vector<any_value> call_frame::take_rest() {
+  std::vector<any_value> all;
+  while (!arguments_.is_at_end()) {
+    ++taken_;
+    all.push_back(take_any());
+  }
+  return all;
+}
+
+any_value call_frame::take_any() {
+  if (arguments_.next() != value_kind::reference) return arguments_.any();
+  const held_value& held = registers_.find(arguments_.reference());
+  MW_ASSERT(held.type && held.value, "a register that is found holds a value");
+  if (held.read == nullptr) {
+    throw value_error("a register of " + std::string(held.type->name()) +
+                      ", which is no value");
+  }
+  return held.read(held.value.get());
 }
 
 void* call_frame::take_held(type_token wanted) {
+  const value_kind given = arguments_.next();
+  if (given != value_kind::reference) {
+    throw value_error(std::string(describe(given)) + ", where a dref of " +
+                      std::string(wanted.name()) + " is wanted");
+  }
   const held_value& held = registers_.find(arguments_.reference());
   MW_ASSERT(held.type && held.value, "a register that is found holds a value");
   if (*held.type != wanted) {

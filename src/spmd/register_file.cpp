@@ -32,6 +32,12 @@ void register_file::fail(register_id which, std::uint64_t call,
                          ", which should have made it, failed";
 }
 
+void register_file::fill_nothing(register_id which, std::uint64_t call,
+                                 const std::string& function) {
+  renew(which).failure =
+      "call " + std::to_string(call) + " of " + function + " gave nothing";
+}
+
 void register_file::release(register_id which) noexcept {
   if (which.index >= places_.size()) return;
   place& at = places_[which.index];

@@ -25,6 +25,9 @@ class register_file final : public register_lookup {
   void fill(register_id which, held_value value);
   /// Notes that a call failed that should have filled it. Errors: those of `fill`.
   void fail(register_id which, std::uint64_t call, const std::string& function);
+  /// Notes that a call should have filled it, of a function that gives nothing. Errors:
+  /// those of `fill`.
+  void fill_nothing(register_id which, std::uint64_t call, const std::string& function);
   /// Empties a register. Does nothing if it holds another generation, or was never
   /// filled.
   void release(register_id which) noexcept;

@@ -537,7 +537,7 @@ std::uint32_t session_core::mesh_of(const std::vector<int>& workers) {
 std::shared_ptr<call_record> session_core::issue(remote_request& request) {
   check_reactor();
   auto call = std::make_shared<call_record>(*this, last_call_ + 1);
-  call->function = std::string(request.function);
+  call->function = std::move(request.function);
   call->where = request.where;
   call->values = std::move(request.values);
   call->wish = request.wish;

@@ -148,12 +148,15 @@ value_reader::placed_data value_reader::take_data(dtype type) {
   const auto size = take_number<std::uint64_t>();
   const auto place = take_number<std::uint8_t>();
   if (size % size_of(type) != 0) refuse_values("elements that end within one");
-  if (place == static_cast<std::uint8_t>(detail::data_place::inside)) {
+  // Each value has one form, so that one of any kind is written again as it was read.
+  const auto wanted = size <= detail::most_bytes_inside ? detail::data_place::inside
+                                                        : detail::data_place::beside;
+  if (place != static_cast<std::uint8_t>(wanted))
+    refuse_values("data that stands where data of its size does not");
+  if (wanted == detail::data_place::inside) {
     static_cast<void>(take(detail::padding_at(taken_, size_of(type))));
     return {take(size), nullptr};
   }
-  if (place != static_cast<std::uint8_t>(detail::data_place::beside))
-    refuse_values("data that stands nowhere");
   const std::size_t padding = detail::padding_at(beside_taken_, detail::beside_alignment);
   const std::size_t left = beside_.size() - beside_taken_;
   if (padding > left || size > left - padding)
@@ -172,13 +175,17 @@ const_buffer_view value_reader::elements() {
 }
 
 std::span<const std::byte> value_reader::record(std::size_t size) {
-  expect(value_kind::record);
-  const auto found = take_number<std::uint64_t>();
-  if (found != size) {
-    refuse_values("a record of " + std::to_string(found) + " bytes, where one of " +
-                  std::to_string(size) + " is wanted");
+  const std::span<const std::byte> found = record();
+  if (found.size() != size) {
+    refuse_values("a record of " + std::to_string(found.size()) +
+                  " bytes, where one of " + std::to_string(size) + " is wanted");
   }
-  return take(size);
+  return found;
+}
+
+std::span<const std::byte> value_reader::record() {
+  expect(value_kind::record);
+  return take(take_number<std::uint64_t>());
 }
 
 tensor value_reader::tensor() {

@@ -283,17 +283,27 @@ task<void> worker_loop::execute(command& c) {
   }
 }
 
-task<void> worker_loop::run_function(command& c, running_call& call, outcome& out) {
+const function_table::entry& worker_loop::find_function(command& c) const {
   const std::string_view name = c.name();
   const function_table::entry* found = functions_.find(name);
   if (found == nullptr) found = builtin_functions().find(name);
   if (found == nullptr)
     throw value_error("it has no function \"" + std::string(name) + "\"");
-  const remote_callable& callable = access::core(*found);
-  if (callable.types().number() != c.head.types) {
+  if (!c.is_of_any_types() && access::core(*found).types().number() != c.head.types) {
     throw value_error("its function \"" + std::string(name) +
                       "\" has other types, or is of another build");
   }
+  if (c.is_of_any_types() && c.head.has(command_flag::is_alone) && !found->is_alone()) {
+    throw value_error(
+        "its function \"" + std::string(name) +
+        "\" is not mw::alone, as the call says: its workers do it together");
+  }
+  return *found;
+}
+
+task<void> worker_loop::run_function(command& c, running_call& call, outcome& out) {
+  const function_table::entry& found = find_function(c);
+  const remote_callable& callable = access::core(found);
   worker_facts facts{.id = seat_.id,
                      .incarnation = seat_.incarnation,
                      .call = call.id,
@@ -302,7 +312,9 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
                      .runtime = &runtime_,
                      .beside = beside_,
                      .stop = call.stop.get_token()};
-  if (mesh_seat* const at = meshes_.find(c.head.mesh)) {
+  // What the controller does not know of the function is as it is here.
+  const bool is_alone = c.is_of_any_types() && found.is_alone();
+  if (mesh_seat* const at = is_alone ? nullptr : meshes_.find(c.head.mesh)) {
     facts.rank = at->rank;
     facts.size = static_cast<rank_t>(at->ids.size());
     while (at->is_forming) co_await stop_on(at->settled.wait(), call.stop.get_token());
@@ -316,7 +328,7 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
   out.frame.emplace(c.values(), registers_, c.head.has(command_flag::wants_value));
   std::exception_ptr error;
   try {
-    if (found->blocks()) {
+    if (found.blocks()) {
       if (!compute_)
         compute_ = std::make_unique<worker_thread>("mw-" + std::to_string(seat_.id));
       co_await offload(*compute_, [&] { sync_wait(callable.run(me, *out.frame)); });
@@ -324,8 +336,11 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
       co_await stop_on(callable.run(me, *out.frame), call.stop.get_token());
     }
   } catch (const value_error& e) {
-    error = std::make_exception_ptr(
-        value_error("argument " + std::to_string(out.frame->taken()) + ": " + e.what()));
+    error =
+        out.frame->has_begun()
+            ? std::current_exception()
+            : std::make_exception_ptr(value_error(
+                  "argument " + std::to_string(out.frame->taken()) + ": " + e.what()));
   } catch (...) {
     error = std::current_exception();
   }
@@ -340,7 +355,11 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
   // Its value may refer to what is kept: the register shares it with the answer.
   if (c.head.has(command_flag::fills)) {
     held_value held = out.frame->take_result();
-    if (held.type) registers_.fill(c.head.result, held);
+    if (held.type) {
+      registers_.fill(c.head.result, held);
+    } else {
+      registers_.fill_nothing(c.head.result, call.id, std::string(c.name()));
+    }
     out.kept = std::move(held);
   }
 }

@@ -60,6 +60,8 @@ class worker_loop {
     received_block block;
 
     [[nodiscard]] std::string_view name() noexcept;
+    /// Returns whether only this worker knows the types of the function.
+    [[nodiscard]] bool is_of_any_types() const noexcept { return head.types == 0; }
     [[nodiscard]] value_reader values() noexcept;
     [[nodiscard]] std::span<const std::byte> releases() noexcept;
   };
@@ -81,6 +83,8 @@ class worker_loop {
 
   [[nodiscard]] task<void> carry_out(command& c);
   [[nodiscard]] task<void> execute(command& c);
+  /// Errors: value_error that says why it cannot be the one of this command.
+  [[nodiscard]] const function_table::entry& find_function(command& c) const;
   [[nodiscard]] task<void> run_function(command& c, running_call& call, outcome& out);
   void release(command& c) noexcept;
   void add_mesh(command& c);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "input.hpp"
-#include "manyworlds/spmd/argument.hpp"
+#include "manyworlds/spmd/any_value.hpp"
 
 using namespace manyworlds;
 
@@ -104,6 +104,24 @@ void read_any(value_reader in) {
   }
 }
 
+/// What is read as any value is written as it was, and is what its parts are.
+void read_any_value(value_reader in) {
+  const any_value once = in.any();
+  value_writer out, again;
+  out.any(once);
+  if (!out.beside().empty()) return;
+  value_reader written(out.written());
+  again.any(written.any());
+  fuzzing::must(written.is_at_end());
+  fuzzing::must(std::ranges::equal(out.written(), again.written()));
+  if (once.kind() == value_kind::list) {
+    const auto parts = once.as<std::vector<any_value>>();
+    fuzzing::must(parts.size() < out.written().size());
+    static_cast<void>(any_value(parts));
+  }
+  static_cast<void>(once.as<one_of_each>());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -118,15 +136,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const value_reader in({static_cast<const std::byte*>(values.data()), front},
                         *more.memory, more.memory);
   try {
-    switch (data[0] % 3) {
+    switch (data[0] % 4) {
       case 0:
         read_each(in);
         break;
       case 1:
         read_tensor(in);
         break;
-      default:
+      case 2:
         read_any(in);
+        break;
+      default:
+        read_any_value(in);
     }
   } catch (const value_error&) {}
   return 0;

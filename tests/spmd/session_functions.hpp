@@ -8,6 +8,7 @@
 #include <csignal>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -77,6 +78,9 @@ inline constexpr remote_function<int()> loads_so_far{"loads_so_far", alone};
 /// How many turns of its runtime had a task.
 inline constexpr remote_function<int()> turns_so_far{"turns_so_far", alone};
 inline constexpr remote_function<void()> nowhere{"nowhere", alone};
+inline constexpr remote_function<any_value(any_value, int)> same_any{"same_any", alone};
+/// At the workers it takes any arguments.
+inline constexpr remote_function<double(double)> typed_total{"total", alone};
 
 /// Makes a vector without a braced list, which g++ 12.2 refuses in awaited expressions.
 template <class... Numbers>
@@ -187,6 +191,33 @@ inline const function_table& test_functions() {
          std::this_thread::sleep_for(std::chrono::milliseconds(time));
        })},
       {exchanged, [](int& x, int next) { return std::exchange(x, next); }},
+      {same_any, [](any_value x, int) { return x; }},
+      {any_function("total", alone), blocking([](std::span<const any_value> given) {
+         double total = 0;
+         for (const any_value& each : given) total += each.as<double>();
+         return total;
+       })},
+      {any_function("kinds_of", alone),
+       [](std::span<const any_value> given) -> task<any_value> {
+         std::string all;
+         for (const any_value& each : given)
+           all +=
+               std::string(all.empty() ? "" : ", ") + std::string(describe(each.kind()));
+         co_return all;
+       }},
+      {any_function("kept_list", alone),
+       [](std::span<const any_value> given) {
+         return std::vector<any_value>(given.begin(), given.end());
+       }},
+      {any_function("scale_of", alone),
+       [](const worker& me, std::span<const any_value> given) {
+         return part_of_model{static_cast<int>(given.size()) + me.id()};
+       }},
+      {any_function("meet"),
+       [](worker& me, std::span<const any_value>) -> task<any_value> {
+         const int all = co_await count_members(me.world());
+         co_return all;
+       }},
   };
   return all;
 }

@@ -4,6 +4,7 @@
 #include "manyworlds/address.hpp"
 #include "manyworlds/memory/reduction.hpp"
 #include "manyworlds/memory/tensor.hpp"
+#include "manyworlds/spmd/any_value.hpp"
 #include "manyworlds/spmd/remote_function.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -14,6 +15,9 @@ inline constexpr remote_function<tensor(tensor)> put_function{"mw.put", alone};
 inline constexpr remote_function<tensor(shape, dtype)> empty_function{"mw.empty", alone};
 /// Gives a copy of a register's tensor.
 inline constexpr remote_function<tensor(const tensor&)> copy_function{"mw.copy", alone};
+/// Gives a copy of a register's value.
+inline constexpr remote_function<any_value(const any_value&)> copy_any_function{
+    "mw.copy_any", alone};
 
 // What the workers of a mesh do together, as the namesakes of its world.
 inline constexpr remote_function<void(tensor&, rank_t)> broadcast_function{

@@ -7,9 +7,11 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/detail/type_token.hpp"
+#include "manyworlds/spmd/any_value.hpp"
 #include "manyworlds/spmd/remote_function.hpp"
 #include "manyworlds/spmd/worker.hpp"
 
@@ -20,7 +22,14 @@ struct held_value {
   std::shared_ptr<void> value;
   /// Nothing if the register holds nothing.
   std::optional<type_token> type;
+  /// Returns a copy of the value; null if it cannot travel.
+  any_value (*read)(const void* value) = nullptr;
 };
+
+template <class T>
+[[nodiscard]] any_value read_held(const void* value) {
+  return *static_cast<const T*>(value);
+}
 
 /// Finds the registers that a call names.
 class register_lookup {
@@ -41,22 +50,32 @@ class call_frame {
         registers_(registers),
         wants_value_(wants_value) {}
 
+  /// Says how many arguments the function takes.
+  void expect(std::size_t parameters) noexcept { parameters_ = parameters; }
   /// Reads the next argument. Errors: value_error, and whatever `argument<T>` throws.
   template <class T>
   [[nodiscard]] T take_value() {
-    ++taken_;
-    return argument<T>::read(arguments_);
+    begin_argument();
+    if constexpr (std::is_same_v<T, any_value>) {
+      return take_any();
+    } else {
+      return argument<T>::read(arguments_);
+    }
   }
   /// Reads the next argument, which names a register, and returns what that holds.
   template <class T>
   [[nodiscard]] T& take_register() {
-    ++taken_;
+    begin_argument();
     return *static_cast<T*>(take_held(type_token::of<T>()));
   }
+  /// Reads all arguments that are left.
+  [[nodiscard]] std::vector<any_value> take_rest();
   /// Returns the number of the argument that was read last, from 1 on.
   [[nodiscard]] std::size_t taken() const noexcept { return taken_; }
-  /// Throws value_error unless all arguments were read.
-  void expect_end() const;
+  /// Throws value_error unless all arguments were read. The function begins then.
+  void expect_end();
+  /// Returns whether errors are the function's.
+  [[nodiscard]] bool has_begun() const noexcept { return has_begun_; }
 
   /// Keeps what the function gave, and writes the answer if its value is wanted.
   template <class T>
@@ -64,6 +83,7 @@ class call_frame {
     using kept = std::remove_cvref_t<T>;
     const auto held = std::make_shared<kept>(std::forward<T>(result));
     held_ = {held, type_token::of<kept>()};
+    if constexpr (remote_value<kept>) held_.read = &read_held<kept>;
     if (!wants_value_) return;
     // Of what is kept: large data is only referred to.
     if constexpr (remote_value<kept>) {
@@ -82,6 +102,8 @@ class call_frame {
   [[nodiscard]] held_value take_result() noexcept { return std::move(held_); }
 
  private:
+  void begin_argument();
+  [[nodiscard]] any_value take_any();
   [[nodiscard]] void* take_held(type_token wanted);
   [[noreturn]] static void refuse_value(type_token type);
 
@@ -90,7 +112,9 @@ class call_frame {
   value_writer answer_;
   held_value held_;
   std::size_t taken_ = 0;
+  std::size_t parameters_ = 0;
   bool wants_value_;
+  bool has_begun_ = false;
 };
 
 /// A function with its types erased.
@@ -118,6 +142,7 @@ class remote_callable {
 template <class T>
 struct task_value {
   static constexpr bool is_task = false;
+  using type = T;
 };
 template <class T>
 struct task_value<task<T>> {
@@ -139,6 +164,19 @@ struct read_argument<P> {
   explicit read_argument(call_frame& frame) : value(frame.take_register<held>()) {}
   P give() noexcept { return value; }
   held& value;
+};
+/// A register of any type, as a value.
+template <>
+struct read_argument<const any_value&> {
+  explicit read_argument(call_frame& frame) : value(frame.take_value<any_value>()) {}
+  const any_value& give() noexcept { return value; }
+  any_value value;
+};
+template <>
+struct read_argument<any_parameters> {
+  explicit read_argument(call_frame& frame) : values(frame.take_rest()) {}
+  any_parameters give() noexcept { return values; }
+  std::vector<any_value> values;
 };
 
 /// Holds for what can run as a function of these types, with the worker in front or
@@ -162,6 +200,9 @@ template <class F, class... P>
 using remote_returned = decltype(invoke_remote<F, P...>(
     std::declval<const F&>(), std::declval<worker&>(), std::declval<P>()...));
 
+template <class F, class... P>
+using remote_result = typename task_value<remote_returned<F, P...>>::type;
+
 template <class F, class Result, class... P>
 class typed_callable final : public remote_callable {
  public:
@@ -170,6 +211,7 @@ class typed_callable final : public remote_callable {
         run_(std::move(run)) {}
 
   [[nodiscard]] task<void> run(worker& me, call_frame& frame) const override {
+    frame.expect(sizeof...(P));
     // Braces order the reads.
     std::tuple<read_argument<P>...> read{read_argument<P>(frame)...};
     frame.expect_end();

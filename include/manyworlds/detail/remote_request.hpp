@@ -6,7 +6,7 @@
 #include <exception>
 #include <memory>
 #include <stop_token>
-#include <string_view>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -54,8 +54,8 @@ enum class answer_wish : std::uint8_t {
 /// what the arguments refer to lives until the await has ended.
 struct remote_request {
   std::shared_ptr<session_core> core;
-  std::string_view function;
-  /// The number of its types' code.
+  std::string function;
+  /// The number of its types' code; 0 if only the workers know them.
   std::uint64_t types = 0;
   source_position where;
   /// The workers, by their ids in the order of their ranks.
@@ -73,6 +73,12 @@ struct remote_request {
   bool is_replayable = false;
   /// Of a call that is made again: itself, as it is kept.
   std::shared_ptr<const kept_call> again;
+
+  /// Writes a register as the next argument.
+  void take(register_id which) {
+    values.reference(which);
+    takes.push_back(which);
+  }
 };
 
 /// Awaits a call.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -55,7 +56,8 @@ class value_code {
 /// `std::tuple`, `dtype`, `shape`, `memory_place`, `tensor`, spans of elements, and what
 /// `is_plain_record` names.
 ///
-/// Specialise it for types of your own, such as `url`, with three members:
+/// Specialise it for types of your own, such as `url`, with three members; of a type with
+/// several parts, `write` begins a list:
 /// `static constexpr mw::value_code code{"url"};`
 /// `static void write(mw::value_writer& out, const url& u) { out.text(u.str()); }`
 /// `static url read(mw::value_reader& in) { return url(in.text()); }`
@@ -158,7 +160,12 @@ template <>
 struct argument<float> {
   static constexpr value_code code{"f32"};
   static void write(value_writer& out, float value) { out.real(value); }
-  static float read(value_reader& in) { return static_cast<float>(in.real()); }
+  static float read(value_reader& in) {
+    const double value = in.real();
+    const bool fits = std::abs(value) <= std::numeric_limits<float>::max();
+    if (!fits && std::isfinite(value)) detail::refuse_range("a float");
+    return static_cast<float>(value);
+  }
 };
 
 template <class T>

@@ -1,6 +1,7 @@
 // Dref: the controller's handle on a register, of which each worker of a mesh has one.
 #pragma once
 
+#include <concepts>
 #include <memory>
 #include <utility>
 
@@ -10,6 +11,8 @@
 #include "manyworlds/source_position.hpp"
 
 namespace manyworlds::inline v0 {
+
+class any_value;
 
 /// Refers to a value on each worker of a mesh: what a call gave there. Its T need not be
 /// known here; the workers check it.
@@ -40,6 +43,14 @@ class [[nodiscard("the value is let go when it is dropped")]] dref
 
   /// Returns whether it refers to a register.
   [[nodiscard]] explicit operator bool() const noexcept { return node_ != nullptr; }
+
+  /// Says which type the registers have that an `any_function` gave. It is not known
+  /// here: the workers refuse a call that uses another.
+  template <class U>
+  requires std::same_as<T, any_value>
+  [[nodiscard]] dref<U> as()&& noexcept {
+    return detail::access::make<dref<U>>(std::move(node_));
+  }
 
   /// Waits until the call that fills it has ended on all workers of its mesh. It must not
   /// be dropped meanwhile. Errors: those of `mesh`, and as said above.

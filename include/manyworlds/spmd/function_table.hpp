@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "manyworlds/detail/remote_callable.hpp"
+#include "manyworlds/spmd/any_function.hpp"
 #include "manyworlds/spmd/remote_function.hpp"
 
 namespace manyworlds::inline v0 {
@@ -44,12 +45,7 @@ template <class F, class Result, class... P>
   if constexpr (!takes_arguments<F, P...>) {
     return false;
   } else {
-    using returned = remote_returned<F, P...>;
-    if constexpr (task_value<returned>::is_task) {
-      return std::is_same_v<typename task_value<returned>::type, Result>;
-    } else {
-      return std::is_same_v<returned, Result>;
-    }
+    return std::is_same_v<remote_result<F, P...>, Result>;
   }
 }
 
@@ -73,7 +69,9 @@ template <class F>
 ///     const auto* const found = functions.find("mlp");
 ///
 /// A function takes what its name says, perhaps with a `mw::worker&` in front, and gives
-/// the result or a task of it. It is kept by value.
+/// the result or a task of it. It is kept by value. One behind a `mw::any_function` takes
+/// all arguments that a call gives, as `std::span<const mw::any_value>`, and is found by
+/// calls of such names only.
 ///
 /// Thread: any, as nothing changes after it was made. Errors: std::invalid_argument for a
 /// name that is empty, has more than 255 bytes, or stands there twice.
@@ -92,13 +90,24 @@ class function_table {
       static_assert(fits,
                     "the function must take the parameters of its name, perhaps behind a "
                     "mw::worker&, and give its result or a mw::task of it");
+      if constexpr (fits) keep<Result, P...>(std::move(run));
+    }
+    template <class F>
+    entry(const any_function& name, F run)
+        : name_(name.name()),
+          is_alone_(name.is_alone()),
+          blocks_(detail::is_blocking<F>) {
+      using plain = decltype(detail::without_blocking(std::move(run)));
+      constexpr bool fits = detail::takes_arguments<plain, detail::any_parameters>;
+      static_assert(fits,
+                    "the function must take a std::span<const mw::any_value>, perhaps "
+                    "behind a mw::worker&");
       if constexpr (fits) {
-        using returned = detail::remote_returned<plain, P...>;
-        static_assert(
-            !detail::is_blocking<F> || !detail::task_value<returned>::is_task,
-            "a task runs on the worker's reactor: mw::blocking is for plain functions");
-        callable_ = std::make_shared<detail::typed_callable<plain, Result, P...>>(
-            detail::without_blocking(std::move(run)));
+        using result = detail::remote_result<plain, detail::any_parameters>;
+        static_assert(detail::register_result<result>,
+                      "a remote function gives nothing or an object: no reference, "
+                      "pointer or array");
+        keep<result, detail::any_parameters>(std::move(run));
       }
     }
 
@@ -112,6 +121,17 @@ class function_table {
     /// What `detail::access::core` gives.
     [[nodiscard]] const detail::remote_callable& existing_core() const noexcept {
       return *callable_;
+    }
+
+    template <class Result, class... P, class F>
+    void keep(F run) {
+      using plain = decltype(detail::without_blocking(std::move(run)));
+      using returned = detail::remote_returned<plain, P...>;
+      static_assert(
+          !detail::is_blocking<F> || !detail::task_value<returned>::is_task,
+          "a task runs on the worker's reactor: mw::blocking is for plain functions");
+      callable_ = std::make_shared<detail::typed_callable<plain, Result, P...>>(
+          detail::without_blocking(std::move(run)));
     }
 
     std::string name_;

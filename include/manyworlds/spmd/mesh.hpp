@@ -11,17 +11,14 @@
 #include <vector>
 
 #include "manyworlds/detail/builtin_names.hpp"
+#include "manyworlds/spmd/any_function.hpp"
+#include "manyworlds/spmd/any_value.hpp"
 #include "manyworlds/spmd/remote_call.hpp"
 #include "manyworlds/spmd/remote_function.hpp"
 
 namespace manyworlds::inline v0 {
 
 namespace detail {
-
-template <class T>
-inline constexpr bool is_dref = false;
-template <class T>
-inline constexpr bool is_dref<dref<T>> = true;
 
 /// Holds for what may be given for a parameter: the dref of its type for a register, and
 /// for a value what that is made of.
@@ -39,9 +36,7 @@ concept fits_parameter =
 template <class Parameter, class Given>
 void write_argument(remote_request& into, const Given& given) {
   if constexpr (std::is_lvalue_reference_v<Parameter>) {
-    const register_id which = register_in(*into.core, access::core(given));
-    into.values.reference(which);
-    into.takes.push_back(which);
+    into.take(register_in(*into.core, access::core(given)));
   } else if constexpr (!std::is_arithmetic_v<Parameter> &&
                        requires { argument<Parameter>::write(into.values, given); }) {
     // Without a conversion: what is large is referred to where the caller has it.
@@ -104,6 +99,20 @@ class mesh {
                             const Given&... arguments) const {
     return describe<Result, P...>(function, detail::answer_wish::none, arguments...);
   }
+  /// Calls a function of which only the workers know the types, with any values and
+  /// drefs, or with one `any_arguments` that holds them. This gives a dref also for a
+  /// function that gives nothing: one that no call can take.
+  template <class... Given>
+  remote_call<any_value> call(const any_function& function,
+                              const Given&... arguments) const {
+    return describe_any(function, detail::answer_wish::end, arguments...);
+  }
+  /// Does the same, and ends when all workers' commands are accepted.
+  template <class... Given>
+  remote_call<any_value> issue(const any_function& function,
+                               const Given&... arguments) const {
+    return describe_any(function, detail::answer_wish::none, arguments...);
+  }
   /// Puts a copy of a tensor, or of other elements in host memory, on each worker.
   remote_call<tensor> put(const tensor& given) const {
     return call(detail::put_function, given);
@@ -122,6 +131,11 @@ class mesh {
   [[nodiscard]] auto copy_to(const dref<tensor>& to, int worker,
                              const tensor& given) const {
     return call(detail::put_function, given).on(worker).into(to);
+  }
+  /// Gives a copy of the value of one worker. Errors: `handler_failed` if it is of a type
+  /// that cannot travel.
+  [[nodiscard]] auto copy_from(const dref<any_value>& from, int worker) const {
+    return call(detail::copy_any_function, from).on(worker).from(worker);
   }
   /// Gives a copy of the tensor of one worker.
   [[nodiscard]] auto copy_from(const dref<tensor>& from, int worker) const {
@@ -198,6 +212,29 @@ class mesh {
       if constexpr (fit) (detail::write_argument<P>(request, given), ...);
       return remote_call<Result>(std::move(request));
     }
+  }
+
+  template <class... Given>
+  remote_call<any_value> describe_any(const any_function& function,
+                                      detail::answer_wish wish,
+                                      const Given&... given) const {
+    detail::remote_request request =
+        detail::request_on(core_, workers_, source_position());
+    request.function = function.name();
+    request.is_alone = function.is_alone();
+    request.fills = true;
+    request.wish = wish;
+    constexpr bool is_list = (std::same_as<Given, any_arguments> || ...);
+    if constexpr (is_list && sizeof...(Given) == 1) {
+      detail::write_all_arguments(request, given...);
+    } else {
+      constexpr bool fit = (detail::any_given<Given> && ...);
+      static_assert(fit,
+                    "an argument is a value (mw::argument), a text or a mw::dref, or one "
+                    "mw::any_arguments stands for all");
+      if constexpr (fit) (detail::write_any_argument(request, given), ...);
+    }
+    return remote_call<any_value>(std::move(request));
   }
 
   std::shared_ptr<detail::session_core> core_;

@@ -14,6 +14,8 @@
 
 namespace manyworlds::inline v0 {
 
+class any_value;
+
 namespace detail {
 
 /// What an await on a call gives: a reference to what it made on each worker ...
@@ -134,7 +136,11 @@ class MANYWORLDS_MUST_AWAIT remote_call : public detail::not_for_asio {
   }
   /// Fills a register that is there on these workers, in place of one of its own. The
   /// call then gives nothing.
-  [[nodiscard]] auto into(const dref<Result>& filled) && {
+  template <class T>
+  [[nodiscard]] auto into(const dref<T>& filled) && {
+    static_assert(std::same_as<T, Result> || std::same_as<T, any_value> ||
+                      std::same_as<Result, any_value>,
+                  "a register is filled with what its dref refers to");
     request_.into = detail::register_in(*request_.core, detail::access::core(filled));
     return remote_call<Result, detail::gives_nothing>(std::move(request_));
   }

@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -22,8 +23,12 @@ inline constexpr alone_t alone{};
 
 template <class Signature>
 class remote_function;
+class any_value;
 
 namespace detail {
+
+/// What an `any_function` takes.
+using any_parameters = std::span<const any_value>;
 
 /// The type of a register that a parameter refers to.
 template <class Parameter>
@@ -45,6 +50,8 @@ template <class Parameter>
   if constexpr (register_parameter<Parameter>) {
     constexpr bool is_const = std::is_const_v<std::remove_reference_t<Parameter>>;
     return value_code(is_const ? "const&" : "&");
+  } else if constexpr (std::same_as<Parameter, any_parameters>) {
+    return value_code("any arguments");
   } else {
     return argument<Parameter>::code;
   }

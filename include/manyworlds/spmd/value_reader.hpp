@@ -13,6 +13,8 @@
 
 namespace manyworlds::inline v0 {
 
+class any_value;
+
 /// Thrown by a reader for a value of another kind than is wanted, or out of its range. In
 /// a call it becomes the error of that call, which names the argument.
 class MANYWORLDS_EXPORT value_error : public std::runtime_error {
@@ -72,10 +74,16 @@ class value_reader {
   [[nodiscard]] const_buffer_view elements();
   /// Returns a record. Errors: value_error if it has another size.
   [[nodiscard]] std::span<const std::byte> record(std::size_t size);
+  /// Returns a record of any size.
+  [[nodiscard]] std::span<const std::byte> record();
   /// Returns a tensor in host memory, which keeps its elements alive.
   [[nodiscard]] manyworlds::tensor tensor();
   /// Returns which register a `dref` named.
   [[nodiscard]] detail::register_id reference();
+  /// Returns a value of any kind but a `dref`, with all that it contains. Its large data
+  /// shares the memory of the call. Errors: value_error for lists within lists of more
+  /// than 64 levels, too.
+  [[nodiscard]] any_value any();
 
  private:
   struct placed_data {

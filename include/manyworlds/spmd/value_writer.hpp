@@ -15,6 +15,8 @@
 
 namespace manyworlds::inline v0 {
 
+class any_value;
+
 /// Kinds of values, as they stand before each value on the wire: never renumber them.
 enum class value_kind : std::uint8_t {
   none = 0,     ///< an empty optional, or the result of a function that gives nothing
@@ -93,6 +95,8 @@ class value_writer {
   void tensor(const manyworlds::tensor& value);
   /// Writes a register, by its `dref`.
   void reference(detail::register_id which);
+  /// Writes what another value holds. Errors: none, as it was read before.
+  void any(const any_value& value);
 
   /// Returns what was written, without what is referred to.
   [[nodiscard]] std::span<const std::byte> written() const noexcept { return written_; }
