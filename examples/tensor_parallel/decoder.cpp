@@ -1,0 +1,223 @@
+#include "decoder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <stdexcept>
+#include <utility>
+
+#include "weights.hpp"
+
+namespace {
+
+constexpr float norm_epsilon = 1e-5f;
+constexpr float rotation_base = 10000;
+
+std::size_t length_of(const mw::tensor& t, std::size_t dimension) {
+  return static_cast<std::size_t>(t.shape()[dimension]);
+}
+
+std::span<float> row(mw::tensor& t, std::size_t i) {
+  const std::size_t length = length_of(t, 1);
+  return t.as<float>().subspan(i * length, length);
+}
+
+std::span<const float> row(const mw::tensor& t, std::size_t i) {
+  const std::size_t length = length_of(t, 1);
+  return t.as<float>().subspan(i * length, length);
+}
+
+float dot(std::span<const float> a, std::span<const float> b) {
+  float sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+/// Returns each row of x times each row of w.
+mw::tensor product(const mw::tensor& x, const mw::tensor& w) {
+  const std::size_t rows = length_of(x, 0), columns = length_of(w, 0);
+  mw::tensor y({rows, columns}, mw::dtype::float32);
+  for (std::size_t r = 0; r < rows; ++r) {
+    for (std::size_t c = 0; c < columns; ++c) row(y, r)[c] = dot(row(x, r), row(w, c));
+  }
+  return y;
+}
+
+void add(mw::tensor& x, const mw::tensor& y) {
+  const std::span<float> sum = x.as<float>();
+  const std::span<const float> more = y.as<float>();
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+}
+
+/// RMSNorm of each row.
+mw::tensor normalized(const mw::tensor& x, const mw::tensor& factors) {
+  mw::tensor y(x.shape(), mw::dtype::float32);
+  const std::span<const float> by = factors.as<float>();
+  for (std::size_t r = 0; r < length_of(x, 0); ++r) {
+    const std::span<const float> from = row(x, r);
+    const float mean = dot(from, from) / static_cast<float>(from.size());
+    const float scale = 1 / std::sqrt(mean + norm_epsilon);
+    for (std::size_t i = 0; i < from.size(); ++i) row(y, r)[i] = from[i] * scale * by[i];
+  }
+  return y;
+}
+
+/// RoPE: turns each pair of a head's halves by an angle that grows with the position.
+void rotate(mw::tensor& x, std::size_t head_width, int at) {
+  const std::size_t half = head_width / 2;
+  for (std::size_t r = 0; r < length_of(x, 0); ++r) {
+    const std::span<float> all = row(x, r);
+    for (std::size_t i = 0; i < half; ++i) {
+      const float speed =
+          std::pow(rotation_base, -static_cast<float>(i) / static_cast<float>(half));
+      const float angle = static_cast<float>(at + static_cast<int>(r)) * speed;
+      const float c = std::cos(angle), s = std::sin(angle);
+      for (std::size_t head = 0; head < all.size(); head += head_width) {
+        const float a = all[head + i], b = all[head + half + i];
+        all[head + i] = a * c - b * s;
+        all[head + half + i] = b * c + a * s;
+      }
+    }
+  }
+}
+
+/// One head of one position: looks at the keys of `seen` positions, and adds up their
+/// values by how near the keys are to the query.
+void attend(std::span<const float> query, const mw::tensor& keys,
+            const mw::tensor& values, std::size_t kv_at, std::size_t seen,
+            std::span<float> out) {
+  const float scale = 1 / std::sqrt(static_cast<float>(query.size()));
+  std::vector<float> weight(seen);
+  for (std::size_t t = 0; t < seen; ++t)
+    weight[t] = scale * dot(query, row(keys, t).subspan(kv_at, query.size()));
+  const float most = *std::ranges::max_element(weight);
+  float sum = 0;
+  for (float& each : weight) sum += each = std::exp(each - most);
+  std::ranges::fill(out, 0.f);
+  for (std::size_t t = 0; t < seen; ++t) {
+    const std::span<const float> value = row(values, t).subspan(kv_at, query.size());
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] += weight[t] / sum * value[i];
+  }
+}
+
+/// Attention over this part's heads: a part of a sum.
+mw::tensor attention(const part& p, const layer& l, mw::tensor& keys, mw::tensor& values,
+                     const mw::tensor& x, int at) {
+  const auto head_width = static_cast<std::size_t>(p.of.head_width());
+  const auto shared_by = static_cast<std::size_t>(p.of.heads / p.of.kv_heads);
+  const mw::tensor h = normalized(x, l.attention_norm);
+  mw::tensor query = product(h, l.query);
+  mw::tensor key = product(h, l.key);
+  const mw::tensor value = product(h, l.value);
+  rotate(query, head_width, at);
+  rotate(key, head_width, at);
+  mw::tensor found(query.shape(), mw::dtype::float32);
+  for (std::size_t r = 0; r < length_of(x, 0); ++r) {
+    const std::size_t position = static_cast<std::size_t>(at) + r;
+    std::ranges::copy(row(std::as_const(key), r), row(keys, position).begin());
+    std::ranges::copy(row(value, r), row(values, position).begin());
+    for (std::size_t head = 0; head * head_width < length_of(query, 1); ++head) {
+      attend(row(query, r).subspan(head * head_width, head_width), keys, values,
+             head / shared_by * head_width, position + 1,
+             row(found, r).subspan(head * head_width, head_width));
+    }
+  }
+  return product(found, l.output);
+}
+
+/// SwiGLU over this part of the inner width: a part of a sum.
+mw::tensor feed_forward(const layer& l, const mw::tensor& x) {
+  const mw::tensor h = normalized(x, l.mlp_norm);
+  mw::tensor gate = product(h, l.gate);
+  const mw::tensor up = product(h, l.up);
+  const std::span<float> g = gate.as<float>();
+  for (std::size_t i = 0; i < g.size(); ++i)
+    g[i] = g[i] / (1 + std::exp(-g[i])) * up.as<float>()[i];
+  return product(gate, l.down);
+}
+
+layer read_layer(const weight_file& file, int number, part_place at) {
+  const std::string prefix = fmt::format("model.layers.{}.", number);
+  const auto whole = [&](const char* name) { return file.whole(prefix + name); };
+  const auto rows = [&](const char* name) {
+    return file.split(prefix + name, 0, at.rank, at.size);
+  };
+  const auto columns = [&](const char* name) {
+    return file.split(prefix + name, 1, at.rank, at.size);
+  };
+  return {whole("input_layernorm.weight"),    rows("self_attn.q_proj.weight"),
+          rows("self_attn.k_proj.weight"),    rows("self_attn.v_proj.weight"),
+          columns("self_attn.o_proj.weight"), whole("post_attention_layernorm.weight"),
+          rows("mlp.gate_proj.weight"),       rows("mlp.up_proj.weight"),
+          columns("mlp.down_proj.weight")};
+}
+
+/// Returns the logits behind the last row. Each worker has those of its tokens.
+mw::task<mw::tensor> logits_of(const part& p, const mw::tensor& x, mw::world* peers) {
+  const std::span<const float> last = row(x, length_of(x, 0) - 1);
+  const mw::tensor one = mw::tensor::copy_of(last, {1, last.size()});
+  mw::tensor own = product(normalized(one, p.norm), p.head);
+  if (peers == nullptr) {
+    own.reshape(own.count());
+    co_return own;
+  }
+  mw::tensor all(p.of.tokens, mw::dtype::float32);
+  co_await peers->all_gather(own, all);
+  co_return all;
+}
+
+}  // namespace
+
+part read_part(const model_config& of, const std::string& path, part_place at) {
+  const weight_file file(path);
+  part p{of, at, {}, {}, {}, {}};
+  if (at.is_first()) p.embedding = file.whole("model.embed_tokens.weight");
+  const int each = of.layers / at.stages;
+  for (int i = at.stage * each; i < (at.stage + 1) * each; ++i)
+    p.layers.push_back(read_layer(file, i, at));
+  if (at.is_last()) {
+    p.norm = file.whole("model.norm.weight");
+    p.head = file.split("lm_head.weight", 0, at.rank, at.size);
+  }
+  return p;
+}
+
+kv_cache empty_cache(const part& p) {
+  kv_cache cache;
+  for (const layer& each : p.layers) {
+    const mw::shape rows(p.of.longest, each.key.shape()[0]);
+    cache.keys.push_back(mw::tensor::zeros(rows, mw::dtype::float32));
+    cache.values.push_back(mw::tensor::zeros(rows, mw::dtype::float32));
+  }
+  return cache;
+}
+
+mw::tensor embed(const part& p, std::span<const int> tokens) {
+  mw::tensor x({tokens.size(), static_cast<std::size_t>(p.of.width)}, mw::dtype::float32);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= p.of.tokens)
+      throw std::invalid_argument(fmt::format("there is no token {}", tokens[i]));
+    std::ranges::copy(row(p.embedding, static_cast<std::size_t>(tokens[i])),
+                      row(x, i).begin());
+  }
+  return x;
+}
+
+mw::task<mw::tensor> run_part(const part& p, kv_cache& cache, mw::tensor x, int at,
+                              mw::world* peers) {
+  if (at < 0 || at + static_cast<int>(length_of(x, 0)) > p.of.longest)
+    throw std::length_error(fmt::format("the cache has {} positions", p.of.longest));
+  for (std::size_t i = 0; i < p.layers.size(); ++i) {
+    const layer& l = p.layers[i];
+    mw::tensor sum = attention(p, l, cache.keys[i], cache.values[i], x, at);
+    if (peers != nullptr) co_await peers->all_reduce(sum, mw::sum);
+    add(x, sum);
+    sum = feed_forward(l, x);
+    if (peers != nullptr) co_await peers->all_reduce(sum, mw::sum);
+    add(x, sum);
+  }
+  if (!p.at.is_last()) co_return x;
+  co_return co_await logits_of(p, x, peers);
+}
