@@ -120,8 +120,8 @@ class any_value {
   std::uint8_t size_ = 1;
 };
 
-/// A parameter or a result that may be any value. A parameter may also be given a dref:
-/// it is a copy of the value that the worker's register holds then.
+// A parameter or a result that may be any value. A parameter may also be given a dref:
+// it is a copy of the value that the worker's register holds then.
 template <>
 struct argument<any_value> {
   static constexpr value_code code{"any"};
