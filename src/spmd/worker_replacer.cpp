@@ -16,8 +16,8 @@ namespace manyworlds::inline v0::detail {
 using namespace std::chrono_literals;
 
 // The first replacement comes at once, each one that follows soon twice as late.
-constexpr duration shortest_pause = 50ms;
-constexpr duration longest_pause = 5s;
+constexpr duration shortest_before_replacing = 50ms;
+constexpr duration longest_before_replacing = 5s;
 
 [[noreturn]] static void refuse(const session_core& core, int worker, cause why,
                                 const std::string& text) {
@@ -163,12 +163,14 @@ bool worker_replacer::take_one(record& of) {
   const respawn_budget& budget = core_.limits().respawn;
   const time_point now = core_.home().now();
   const auto is_past = [&](time_point each) { return now - each > budget.per; };
-  const bool is_soon = !of.times.empty() && now - of.times.back() < longest_pause;
+  const bool is_soon =
+      !of.times.empty() && now - of.times.back() < longest_before_replacing;
   std::erase_if(of.times, is_past);
   if (of.times.size() >= budget.times) return false;
   of.times.push_back(now);
-  of.pause =
-      is_soon ? std::clamp(2 * of.pause, shortest_pause, longest_pause) : duration(0);
+  of.pause = is_soon ? std::clamp(2 * of.pause, shortest_before_replacing,
+                                  longest_before_replacing)
+                     : duration(0);
   return true;
 }
 
