@@ -121,7 +121,7 @@ mw::task<int> run(mw::runtime& rt, const show_wishes& w,
   mw::processes four{.workers = 4, .how = &program};
   four.limits.name = "four";
   four.limits.suspect_after = 300ms;
-  four.limits.lost_after = 1s;  // one that is stopped
+  four.limits.lost_after = 2s;  // one that is stopped
   mw::session session = co_await mw::session::start(rt, four);
   mw::processes two{.workers = 2, .how = &program};
   two.limits.name = "two";

@@ -8,8 +8,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "weights.hpp"
-
 namespace {
 
 constexpr float norm_epsilon = 1e-5f;
@@ -138,20 +136,40 @@ mw::tensor feed_forward(const layer& l, const mw::tensor& x) {
   return product(gate, l.down);
 }
 
-layer read_layer(const weight_file& file, int number, part_place at) {
-  const std::string prefix = fmt::format("model.layers.{}.", number);
-  const auto whole = [&](const char* name) { return file.whole(prefix + name); };
-  const auto rows = [&](const char* name) {
-    return file.split(prefix + name, 0, at.rank, at.size);
-  };
-  const auto columns = [&](const char* name) {
-    return file.split(prefix + name, 1, at.rank, at.size);
-  };
-  return {whole("input_layernorm.weight"),    rows("self_attn.q_proj.weight"),
-          rows("self_attn.k_proj.weight"),    rows("self_attn.v_proj.weight"),
-          columns("self_attn.o_proj.weight"), whole("post_attention_layernorm.weight"),
-          rows("mlp.gate_proj.weight"),       rows("mlp.up_proj.weight"),
-          columns("mlp.down_proj.weight")};
+/// Loads tensors of one worker.
+class part_loader {
+ public:
+  part_loader(const mw::weight_files& from, part_place at) noexcept
+      : from_(from), at_(at) {}
+
+  [[nodiscard]] mw::task<mw::tensor> whole(std::string name) const {
+    co_return co_await from_.load(name);
+  }
+  /// Of a matrix the rows (dimension 0) or the columns (1) that are this worker's.
+  [[nodiscard]] mw::task<mw::tensor> own(std::string name, std::size_t dimension) const {
+    const mw::stored_tensor& all = from_.at(name);
+    co_return co_await from_.load(
+        name, mw::weight_slice::split(all, dimension, at_.rank, at_.size));
+  }
+
+ private:
+  const mw::weight_files& from_;
+  part_place at_;
+};
+
+mw::task<layer> read_layer(const part_loader& from, int number) {
+  const std::string at = fmt::format("model.layers.{}.", number);
+  layer l;
+  l.attention_norm = co_await from.whole(at + "input_layernorm.weight");
+  l.query = co_await from.own(at + "self_attn.q_proj.weight", 0);
+  l.key = co_await from.own(at + "self_attn.k_proj.weight", 0);
+  l.value = co_await from.own(at + "self_attn.v_proj.weight", 0);
+  l.output = co_await from.own(at + "self_attn.o_proj.weight", 1);
+  l.mlp_norm = co_await from.whole(at + "post_attention_layernorm.weight");
+  l.gate = co_await from.own(at + "mlp.gate_proj.weight", 0);
+  l.up = co_await from.own(at + "mlp.up_proj.weight", 0);
+  l.down = co_await from.own(at + "mlp.down_proj.weight", 1);
+  co_return l;
 }
 
 /// Returns the logits behind the last row. Each worker has those of its tokens.
@@ -170,18 +188,19 @@ mw::task<mw::tensor> logits_of(const part& p, const mw::tensor& x, mw::world* pe
 
 }  // namespace
 
-part read_part(const model_config& of, const std::string& path, part_place at) {
-  const weight_file file(path);
+mw::task<part> read_part(model_config of, std::string path, part_place at) {
+  const mw::weight_files files = co_await mw::weight_files::open(std::move(path));
+  const part_loader from(files, at);
   part p{of, at, {}, {}, {}, {}};
-  if (at.is_first()) p.embedding = file.whole("model.embed_tokens.weight");
+  if (at.is_first()) p.embedding = co_await from.whole("model.embed_tokens.weight");
   const int each = of.layers / at.stages;
   for (int i = at.stage * each; i < (at.stage + 1) * each; ++i)
-    p.layers.push_back(read_layer(file, i, at));
+    p.layers.push_back(co_await read_layer(from, i));
   if (at.is_last()) {
-    p.norm = file.whole("model.norm.weight");
-    p.head = file.split("lm_head.weight", 0, at.rank, at.size);
+    p.norm = co_await from.whole("model.norm.weight");
+    p.head = co_await from.own("lm_head.weight", 0);
   }
-  return p;
+  co_return p;
 }
 
 kv_cache empty_cache(const part& p) {

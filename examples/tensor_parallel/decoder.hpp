@@ -43,8 +43,8 @@ struct kv_cache {
   std::vector<mw::tensor> keys, values;
 };
 
-/// Reads a part out of a file of safetensors.
-part read_part(const model_config& of, const std::string& path, part_place at);
+/// Reads a part out of a file of safetensors. Errors: those of `weight_files`.
+mw::task<part> read_part(model_config of, std::string path, part_place at);
 
 /// Makes an empty cache for it.
 kv_cache empty_cache(const part& p);

@@ -21,6 +21,7 @@ struct fault {
   int worker = 0;
   int step = 0;  ///< the first at which it may happen
   std::optional<mw::time_point> sent = {};
+  long long pid = 0;  ///< which process it was sent to
   bool is_named = false;
 };
 
@@ -52,8 +53,10 @@ class fault_plan {
     if (next_ == faults_.size() || step < faults_[next_].step) co_return;
     fault& f = faults_[next_];
     const auto pid = static_cast<pid_t>(s.describe(f.worker).pid);
-    if (f.sent || pid == 0) co_return;  // it happens already; or it is lost otherwise
+    // It is lost otherwise, or it happens already: unless that process was lost before.
+    if (pid == 0 || (f.sent && f.pid == pid)) co_return;
     f.sent = std::chrono::steady_clock::now();
+    f.pid = pid;
     ::kill(pid, f.signal);
   }
 

@@ -31,7 +31,7 @@ class reference {
   /// near to each other to decide between them.
   static mw::task<reference> make(const model_config& of, const std::string& path,
                                   std::vector<int> prompt, int tokens) {
-    const part whole = read_part(of, path, {});
+    const part whole = co_await read_part(of, path, {});
     kv_cache cache = empty_cache(whole);
     reference made;
     made.prompt_ = prompt.size();

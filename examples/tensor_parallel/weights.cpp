@@ -1,16 +1,13 @@
 #include "weights.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <fstream>
+#include <manyworlds/spmd.hpp>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <system_error>
 #include <vector>
 
 namespace {
@@ -82,10 +79,6 @@ class weight_writer {
   std::size_t begun_at_ = 0;
 };
 
-[[noreturn]] void throw_errno(const std::string& path) {
-  throw std::system_error(errno, std::generic_category(), path);
-}
-
 }  // namespace
 
 void write_weights(const std::string& path, const model_config& of, std::uint64_t seed) {
@@ -108,55 +101,4 @@ void write_weights(const std::string& path, const model_config& of, std::uint64_
   out.norm("model.norm.weight", of.width);
   out.matrix("lm_head.weight", of.tokens, of.width, 2);
   out.write(path);
-}
-
-weight_file::weight_file(const std::string& path)
-    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (file_ < 0) throw_errno(path_);
-  try {
-    const auto size = static_cast<std::uint64_t>(::lseek(file_, 0, SEEK_END));
-    std::array<std::byte, mw::safetensors_header::prefix_bytes> prefix{};
-    read(prefix.data(), prefix.size(), 0);
-    std::vector<std::byte> header(mw::safetensors_header::length_in(prefix, size));
-    read(header.data(), header.size(), prefix.size());
-    header_ = mw::safetensors_header::parse(header, size);
-  } catch (...) {
-    ::close(file_);
-    throw;
-  }
-}
-
-weight_file::~weight_file() { ::close(file_); }
-
-mw::tensor weight_file::whole(std::string_view name) const {
-  const mw::stored_tensor& found = header_.at(name);
-  return read(found, mw::weight_slice::whole(found));
-}
-
-mw::tensor weight_file::split(std::string_view name, std::size_t dimension, int rank,
-                              int size) const {
-  const mw::stored_tensor& found = header_.at(name);
-  return read(found, mw::weight_slice::split(found, dimension, rank, size));
-}
-
-mw::tensor weight_file::read(const mw::stored_tensor& of,
-                             const mw::weight_slice& part) const {
-  mw::tensor result(part.shape(), of.elements.value());
-  auto* const first = static_cast<std::byte*>(result.data());
-  for (const mw::weight_range& each : part.ranges())
-    read(first + each.into, each.bytes, each.offset);
-  return result;
-}
-
-void weight_file::read(void* into, std::size_t bytes, std::uint64_t offset) const {
-  auto* to = static_cast<std::byte*>(into);
-  while (bytes != 0) {
-    const ::ssize_t got = ::pread(file_, to, bytes, static_cast<::off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw_errno(path_);
-    if (got == 0) throw mw::weights_error(path_ + ": it is shorter than its header says");
-    to += got;
-    bytes -= static_cast<std::size_t>(got);
-    offset += static_cast<std::uint64_t>(got);
-  }
 }

@@ -21,10 +21,10 @@ void throw_if_told() {
   if (shall_throw.exchange(false)) throw std::runtime_error("SIGUSR1 told it to throw");
 }
 
-part load_part(const mw::worker& me, model_config of, const std::string& path,
-               int stages) {
+mw::task<part> load_part(mw::worker& me, model_config of, std::string path, int stages) {
   const int size = me.size() / stages;
-  return read_part(of, path, {me.rank() / size, stages, me.rank() % size, size});
+  const part_place at{me.rank() / size, stages, me.rank() % size, size};
+  co_return co_await read_part(of, std::move(path), at);
 }
 
 mw::task<mw::tensor> run_first(mw::worker& me, const part& p, kv_cache& cache,
@@ -53,7 +53,7 @@ mw::task<mw::tensor> hand_over(mw::worker& me, const mw::tensor& x, mw::shape of
   co_return taken;
 }
 
-const mw::function_table functions{{load, mw::blocking(load_part)},
+const mw::function_table functions{{load, load_part},
                                    {make_cache, empty_cache},
                                    {first_stage, run_first},
                                    {next_stage, run_next},

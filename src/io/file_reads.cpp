@@ -78,6 +78,8 @@ void file_reads::run() noexcept {
     lock.unlock();
     const io_result result = attempt(r);
     lock.lock();
+    // The engine is gone, and the request may be with its owner.
+    if (is_over_) return;
     note_end(r, result);
     notices_.give();
   }

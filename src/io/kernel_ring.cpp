@@ -98,8 +98,10 @@ void kernel_ring::stop_everything(std::size_t in_flight, std::uint64_t own) noex
   __kernel_timespec limit{1, 0};
   io_uring_cqe* cqe = nullptr;
   while (in_flight > 0) {
-    if (io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, &limit, nullptr) < 0 || !cqe)
-      return;
+    // A file that is being read cannot be cancelled: its disk may take longer.
+    const int error = io_uring_submit_and_wait_timeout(&ring_, &cqe, 1, &limit, nullptr);
+    if (error == -EINTR || error == -ETIME) continue;
+    if (error < 0 || !cqe) return;
     if (cqe->user_data > own) --in_flight;
     io_uring_cqe_seen(&ring_, cqe);
   }

@@ -50,8 +50,10 @@ simulated_engine::simulated_engine(simulated_process& process,
 
 simulated_engine::~simulated_engine() {
   if (!in_flight_.empty()) {
+    const io_request& first = *in_flight_.front();
+    const bool is_file = first.kind == io_kind::read_at;
     simulated_contract_broken(process_, "engine destroyed with a request in flight",
-                              in_flight_.front()->socket);
+                              is_file ? socket_handle::none : first.socket);
   }
   std::erase(process_.engines_, this);
 }

@@ -19,7 +19,8 @@ std::optional<planned_read> read_plan::next() noexcept {
     if (other.offset - end_byte > widest_gap || with_other > most_bytes) break;
     end_byte = other.offset + other.bytes;
   }
-  if (end - at_ > 1 && done_ == 0) {
+  if (end - at_ > 1) {
+    MW_ASSERT(done_ == 0, "a range that takes several reads is joined with no other");
     const planned_read made{first.offset, end_byte - first.offset, 0,
                             ranges_.subspan(at_, end - at_)};
     at_ = end;

@@ -52,16 +52,18 @@ constexpr std::array stored_types{
 
 using nlohmann::json;
 
-/// Parses an object of which no name stands twice on the first level.
+/// Parses an object of which no name stands twice, on the first level or in one of its
+/// objects.
 json parse_object(std::span<const std::byte> text, const char* what) {
   const auto* const begin = reinterpret_cast<const char*>(text.data());
   std::set<std::string> names;
+  std::set<std::string> inner;
   std::string twice;
   const auto note_name = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::key && depth == 1) {
-      const auto& name = parsed.get_ref<const std::string&>();
-      if (!names.insert(name).second) twice = name;
-    }
+    if (event != json::parse_event_t::key || depth > 2) return true;
+    const auto& name = parsed.get_ref<const std::string&>();
+    if (depth == 1) inner.clear();
+    if (!(depth == 1 ? names : inner).insert(name).second) twice = name;
     return true;
   };
   json all;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "io/reactor_fixture.hpp"
+#include "manyworlds/io/file_reader.hpp"
 #include "manyworlds/io/signals.hpp"
 
 using namespace manyworlds;
@@ -198,6 +199,25 @@ TEST_CASE("a signal that the process waits for wakes a foreign loop that sleeps"
     sender.join();
     CHECK(waits.result().number == SIGUSR1);
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+}
+
+TEST_CASE("each read of a file wakes a foreign loop") {
+  FOR_EACH_ENGINE(kind) {
+    reactor_fixture f(kind);
+    foreign_loop loop(f);
+    // Longer than all that is read.
+    const file_reader program("/proc/self/exe");
+    const auto read_on = [](const file_reader& from) -> task<int> {
+      std::vector<std::byte> some(64 * 1024);
+      int reads = 0;
+      for (; reads < 100; ++reads)
+        co_await from.read_at(static_cast<std::uint64_t>(reads) * 100, some);
+      co_return reads;
+    };
+    running<int> reading(f, read_on(program));
+    REQUIRE(loop.run_until([&] { return reading.ended(); }));
+    CHECK(reading.result() == 100);
   }
 }
 

@@ -111,6 +111,8 @@ TEST_CASE("disco A40: damage is named with the tensor that has it") {
   CHECK(refusal("{\"a\xff\":1}", 0).starts_with("safetensors: no JSON: "));
   CHECK(refusal("{" + described("a", four) + "," + described("a", four) + "}", 4) ==
         "safetensors: \"a\" stands in it twice");
+  CHECK(refusal("{" + described("a", four + R"(,"shape":[1])") + "}", 4) ==
+        "safetensors: \"shape\" stands in it twice");
   CHECK(refusal("{\"a\":4}", 0) == "a: it has no dtype, shape and data_offsets");
   CHECK(refusal("{\"__metadata__\":{\"a\":1}}", 0) == "__metadata__: \"a\" is no text");
   const auto with = [](const char* type, const char* shape, const char* offsets) {
@@ -159,6 +161,8 @@ TEST_CASE("an index names files beside it, and no others") {
     return slice_refusal([&] { return mw::parse_weight_index(bytes_of(text)); });
   };
   CHECK(refused("{}") == "index of weights: it has no weight_map");
+  CHECK(refused(R"({"weight_map":{"a":"1.safetensors","a":"2.safetensors"}})") ==
+        "index of weights: \"a\" stands in it twice");
   CHECK(refused("[]") == "index of weights: its JSON is no object");
   for (const char* file : {"/etc/passwd", "../x", "..", "", "a\\u0000"}) {
     CAPTURE(file);

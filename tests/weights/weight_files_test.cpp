@@ -391,7 +391,7 @@ TEST_CASE("what all members need is read by one, into shared memory, and broadca
   };
   bool first = false;
   bool second = false;
-  std::thread other([&] { member(1, second); });
+  std::jthread other([&] { member(1, second); });
   member(0, first);
   other.join();
   CHECK(first);
