@@ -79,9 +79,10 @@ class call_record {
   }
   [[nodiscard]] bool is_sync() const noexcept { return function.empty(); }
   [[nodiscard]] bool has_failed() const noexcept { return why.has_value(); }
-  [[nodiscard]] bool takes(register_id which) const noexcept {
-    for (const register_id each : taken) {
-      if (each == which) return true;
+  /// Returns whether it takes what that call is to make.
+  [[nodiscard]] bool waits_for(std::uint64_t maker) const noexcept {
+    for (const std::uint64_t each : makers) {
+      if (each == maker) return true;
     }
     return false;
   }
@@ -110,6 +111,8 @@ class call_record {
   std::vector<std::byte> front;
   value_writer values;
   std::vector<register_id> taken;
+  /// The calls that are to make what it takes, if they were not settled at its issue.
+  std::vector<std::uint64_t> makers;
   std::vector<call_part> parts;      ///< by rank
   std::vector<call_answer> answers;  ///< by rank, if values were asked for
   answer_wish wish = answer_wish::end;

@@ -61,6 +61,12 @@ class register_book {
   /// Says why it is not there on one of its workers at least.
   [[nodiscard]] std::optional<failure> why_never_made(register_id which) const;
 
+  /// Returns the call that filled it last on that worker, or is to. Precondition: it is
+  /// there.
+  [[nodiscard]] std::uint64_t maker_of(register_id which, int worker) const noexcept {
+    return entries_[which.index].find(worker)->made_by;
+  }
+
   /// Returns those of a worker that can be made again, each behind what it is made of.
   [[nodiscard]] std::vector<register_id> replayable_on(int worker) const;
   /// Precondition: it is one of those.

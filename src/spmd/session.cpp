@@ -178,15 +178,19 @@ session::~session() {
   if (core()) core()->abandon();
 }
 
+task<session> detail::start_session(runtime& rt, std::unique_ptr<worker_source> source,
+                                    int workers, session_options limits) {
+  auto core = std::make_shared<session_core>(rt, std::move(source), workers, limits);
+  // From here on its end is the session's.
+  session made = access::make<session>(core);
+  co_await session_core::begin(core);
+  co_return made;
+}
+
 task<session> session::start(runtime& rt, threads how) {
   check_start(how.workers(), how.limits());
   auto source = std::make_unique<thread_source>(rt, how.functions(), how.limits());
-  auto core =
-      std::make_shared<session_core>(rt, std::move(source), how.workers(), how.limits());
-  // From here on its end is the session's.
-  session made(core);
-  co_await session_core::begin(core);
-  co_return made;
+  co_return co_await start_session(rt, std::move(source), how.workers(), how.limits());
 }
 
 task<session> session::start(runtime& rt, processes how) {
@@ -195,12 +199,7 @@ task<session> session::start(runtime& rt, processes how) {
     throw std::invalid_argument("session: its workers have no program");
   auto source = std::make_unique<process_source>(
       rt, how.how != nullptr ? *how.how : process_options(how.program.str()), how.limits);
-  auto core =
-      std::make_shared<session_core>(rt, std::move(source), how.workers, how.limits);
-  // From here on its end is the session's.
-  session made(core);
-  co_await session_core::begin(core);
-  co_return made;
+  co_return co_await start_session(rt, std::move(source), how.workers, how.limits);
 }
 
 manyworlds::mesh session::mesh(worker_list workers) const {

@@ -554,6 +554,7 @@ std::shared_ptr<call_record> session_core::issue(remote_request& request) {
     call->parts.push_back({.worker = id, .incarnation = link_of(id).incarnation()});
   }
   call->taken = std::move(request.takes);
+  note_makers(*call);
   if (request.is_alone) head.set(command_flag::is_alone);
   if (request.fills && request.wish < answer_wish::one_value) name_result(request, *call);
   if (!request.is_alone && !call->is_sync()) head.mesh = mesh_of(request.workers);
@@ -645,6 +646,17 @@ void session_core::check_registers(const remote_request& request,
     }
     if (request.into == register_id() || call.is_sync()) continue;
     if (const auto why = registers_.why_not_filled(request.into, id)) refuse(call, *why);
+  }
+}
+
+/// Another call may fill a register again behind the one that made it first: who takes it
+/// then depends on the later one alone.
+void session_core::note_makers(call_record& call) const {
+  for (const register_id which : call.taken) {
+    for (const call_part& part : call.parts) {
+      const std::uint64_t maker = registers_.maker_of(which, part.worker);
+      if (open_.contains(maker) && !call.waits_for(maker)) call.makers.push_back(maker);
+    }
   }
 }
 
@@ -747,7 +759,7 @@ void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
   registers_.fail(result, *call);
   std::vector<std::shared_ptr<call_record>> behind;
   for (auto at = open_.upper_bound(call->id); at != open_.end(); ++at) {
-    if (at->second->takes(result)) behind.push_back(at->second);
+    if (at->second->waits_for(call->id)) behind.push_back(at->second);
   }
   for (const auto& next : behind) {
     fail(next, failure(cause::register_lost,

@@ -119,6 +119,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   void check_registers(const remote_request& request, const call_record& call) const;
   [[noreturn]] void refuse(const call_record& call, failure why) const;
   void name_result(const remote_request& request, call_record& call);
+  void note_makers(call_record& call) const;
   [[nodiscard]] std::uint32_t mesh_of(const std::vector<int>& workers);
   void release_dropped();
   void drop_noted() noexcept;
@@ -165,5 +166,10 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   event dropped_;
   event over_;
 };
+
+/// Starts a session with workers of a source. Errors: those of `session::start`.
+[[nodiscard]] task<session> start_session(runtime& rt,
+                                          std::unique_ptr<worker_source> source,
+                                          int workers, session_options limits);
 
 }  // namespace manyworlds::inline v0::detail

@@ -8,6 +8,7 @@
 #include "exception_text.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "spmd/mesh_name.hpp"
+#include "spmd/received_command.hpp"
 #include "spmd/session_core.hpp"
 #include "world/world_core.hpp"
 
@@ -143,14 +144,8 @@ task<void> worker_link::read() {
 
 /// Before anything is allocated for it (law 11).
 bool worker_link::fits(const reply_head& head, std::size_t bytes) const noexcept {
-  if (head.kind < reply_kind::ended || head.kind > reply_kind::progress) return false;
-  if (head.done < done_ || head.done - done_ > flights_.size()) return false;
-  const std::size_t most = head.kind == reply_kind::ended ? command_wire::most_value_bytes
-                           : head.kind == reply_kind::failed ? command_wire::longest_text
-                                                             : 0;
-  return head.values_bytes <= most && head.beside_bytes <= bytes &&
-         (head.kind == reply_kind::ended || head.beside_bytes == 0) &&
-         beside_at(head.values_bytes, head.beside_bytes) + head.beside_bytes == bytes;
+  return head.done >= done_ && head.done - done_ <= flights_.size() &&
+         reply_fits(head, bytes);
 }
 
 void worker_link::take_reply(const reply_head& head, received_block block) {

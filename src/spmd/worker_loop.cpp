@@ -1,7 +1,6 @@
 #include "spmd/worker_loop.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -26,32 +25,6 @@ using command_wire::reply_head;
 constexpr std::uint64_t progress_parts = 4;
 
 // --- commands ----------------------------------------------------------------------
-
-std::string_view worker_loop::command::name() noexcept {
-  const std::span<std::byte> text = block.bytes_at(0, head.name_bytes);
-  return {reinterpret_cast<const char*>(text.data()), text.size()};
-}
-
-value_reader worker_loop::command::values() noexcept {
-  return block.values_at(head.name_bytes, head.values_bytes, head.beside_bytes);
-}
-
-std::span<const std::byte> worker_loop::command::releases() noexcept {
-  const std::size_t size = head.releases * sizeof(register_id);
-  return block.bytes_at(block.size() - size, size);
-}
-
-/// Refuses lengths that contradict each other, before anything is allocated (law 11).
-void worker_loop::check(const command_head& head, std::size_t bytes) {
-  const std::size_t front = std::size_t{head.name_bytes} + head.values_bytes;
-  const bool is_small = head.values_bytes <= command_wire::most_value_bytes &&
-                        head.releases <= command_wire::most_releases &&
-                        head.beside_bytes <= bytes;
-  const bool fits = is_small && beside_at(front, head.beside_bytes) + head.beside_bytes +
-                                        head.releases * sizeof(register_id) ==
-                                    bytes;
-  if (!fits) throw value_error("the lengths of a command contradict each other");
-}
 
 /// The call that is being carried out.
 struct worker_loop::running_call {
@@ -113,7 +86,8 @@ task<void> worker_loop::read_until_gone() {
 task<void> worker_loop::read() {
   for (;;) {
     auto told = co_await control_.recv_message<command_head>(from{0}, lane(0));
-    check(told.head, told.info.bytes);
+    if (!command::fits(told.head, told.info.bytes))
+      throw value_error("the lengths of a command contradict each other");
     command c{told.head, received_block(told.info.bytes)};
     if (told.info.has_payload) co_await control_.recv(c.block.view(), from{0}, lane(0));
     if (c.head.kind == command_kind::end) {
@@ -226,12 +200,7 @@ void worker_loop::form_meshes() {
 }
 
 void worker_loop::release(command& c) noexcept {
-  const std::span<const std::byte> all = c.releases();
-  for (std::size_t at = 0; at < all.size(); at += sizeof(register_id)) {
-    register_id which;
-    std::memcpy(&which, all.data() + at, sizeof which);
-    registers_.release(which);
-  }
+  c.each_release([this](register_id which) { registers_.release(which); });
 }
 
 // --- calls ----------------------------------------------------------------------

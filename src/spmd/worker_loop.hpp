@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <span>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -25,7 +24,7 @@
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
 #include "spmd/command_wire.hpp"
-#include "spmd/message_block.hpp"
+#include "spmd/received_command.hpp"
 #include "spmd/register_file.hpp"
 #include "spmd/worker_meshes.hpp"
 
@@ -55,16 +54,7 @@ class worker_loop {
   using command_flag = command_wire::command_flag;
   using reply_kind = command_wire::reply_kind;
 
-  struct command {
-    command_wire::command_head head;
-    received_block block;
-
-    [[nodiscard]] std::string_view name() noexcept;
-    /// Returns whether only this worker knows the types of the function.
-    [[nodiscard]] bool is_of_any_types() const noexcept { return head.types == 0; }
-    [[nodiscard]] value_reader values() noexcept;
-    [[nodiscard]] std::span<const std::byte> releases() noexcept;
-  };
+  using command = received_command;
   struct running_call;
   struct outcome;
   struct done_call {
@@ -75,7 +65,6 @@ class worker_loop {
   [[nodiscard]] task<void> read_until_gone();
   [[nodiscard]] task<void> read();
   [[nodiscard]] task<void> obey();
-  static void check(const command_wire::command_head& head, std::size_t bytes);
   [[nodiscard]] task<void> end_call(std::uint64_t call);
   void resume(const command& c);
   void stay_awake();

@@ -132,6 +132,7 @@ class session : public mesh {
   [[nodiscard]] task<void> close();
 
  private:
+  friend struct detail::access;
   explicit session(std::shared_ptr<detail::session_core> core);
 };
 

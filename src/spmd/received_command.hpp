@@ -1,0 +1,68 @@
+// Received command: a command as its worker reads it, and what a reply must be like.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+#include "spmd/command_wire.hpp"
+#include "spmd/message_block.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+/// A head and the block behind it. Precondition of all that reads it: `fits`.
+struct received_command {
+  command_wire::command_head head;
+  received_block block;
+
+  /// Returns whether the lengths of a command agree with each other, and with the bytes
+  /// behind its head. It is asked before anything is allocated (law 11).
+  [[nodiscard]] static bool fits(const command_wire::command_head& head,
+                                 std::size_t bytes) noexcept {
+    const std::size_t front = std::size_t{head.name_bytes} + head.values_bytes;
+    const bool is_small = head.values_bytes <= command_wire::most_value_bytes &&
+                          head.releases <= command_wire::most_releases &&
+                          head.beside_bytes <= bytes;
+    return is_small && beside_at(front, head.beside_bytes) + head.beside_bytes +
+                               head.releases * sizeof(register_id) ==
+                           bytes;
+  }
+
+  [[nodiscard]] std::string_view name() noexcept {
+    const std::span<std::byte> text = block.bytes_at(0, head.name_bytes);
+    return {reinterpret_cast<const char*>(text.data()), text.size()};
+  }
+  /// Returns whether only this worker knows the types of the function.
+  [[nodiscard]] bool is_of_any_types() const noexcept { return head.types == 0; }
+  [[nodiscard]] value_reader values() noexcept {
+    return block.values_at(head.name_bytes, head.values_bytes, head.beside_bytes);
+  }
+  /// Calls `use(register_id)` for each register that it releases.
+  template <class Use>
+  void each_release(Use&& use) noexcept {
+    const std::size_t size = head.releases * sizeof(register_id);
+    const std::span<const std::byte> all = block.bytes_at(block.size() - size, size);
+    for (std::size_t at = 0; at < size; at += sizeof(register_id)) {
+      register_id which;
+      std::memcpy(&which, all.data() + at, sizeof which);
+      use(which);
+    }
+  }
+};
+
+/// Returns whether the lengths of a reply agree with its kind, with each other, and with
+/// the bytes behind its head.
+[[nodiscard]] inline bool reply_fits(const command_wire::reply_head& head,
+                                     std::size_t bytes) noexcept {
+  using command_wire::reply_kind;
+  if (head.kind < reply_kind::ended || head.kind > reply_kind::progress) return false;
+  const std::size_t most = head.kind == reply_kind::ended ? command_wire::most_value_bytes
+                           : head.kind == reply_kind::failed ? command_wire::longest_text
+                                                             : 0;
+  return head.values_bytes <= most && head.beside_bytes <= bytes &&
+         (head.kind == reply_kind::ended || head.beside_bytes == 0) &&
+         beside_at(head.values_bytes, head.beside_bytes) + head.beside_bytes == bytes;
+}
+
+}  // namespace manyworlds::inline v0::detail
