@@ -54,6 +54,11 @@ enum class placement : unsigned char { apart, together };
 [[nodiscard]] seed_report run_dispatch_seed(std::uint64_t seed, std::size_t lines = 60,
                                             placement where = placement::apart);
 
+/// A session of 2 to 4 workers that are killed, stopped and cut off, and up to four users
+/// of it.
+[[nodiscard]] seed_report run_sessions_seed(std::uint64_t seed, std::size_t lines = 60,
+                                            placement where = placement::apart);
+
 /// A world of 2 to 4 that does one small collective after another, with trouble at a step
 /// of them.
 [[nodiscard]] seed_report run_paged_seed(std::uint64_t seed, std::size_t lines = 60,

@@ -25,6 +25,7 @@ constexpr scenario_entry scenarios[] = {
     {"requests", &manyworlds_tests::run_requests_seed},
     {"paged", &manyworlds_tests::run_paged_seed},
     {"dispatch", &manyworlds_tests::run_dispatch_seed},
+    {"sessions", &manyworlds_tests::run_sessions_seed},
     {"lost-store", &manyworlds_tests::run_lost_store_seed},
     {"late-words", &manyworlds_tests::run_late_words_seed},
 };

@@ -159,6 +159,22 @@ TEST_CASE("calls behind one that fails wait until that is settled, over all mesh
 }
 
 TEST_CASE(
+    "S-b: what was filled again behind a call that fails is as the later call made it") {
+  in_each_kind(2, [](session& s) -> task<void> {
+    // So that all is issued before the first of them begins.
+    co_await s.issue(sleep_ms, 50);
+    const dref<int> x = co_await s.issue(fails_on, 1);
+    const dref<int> behind = co_await s.issue(one_more, x);
+    co_await s.issue(add_one, 5).into(x);
+    CHECK(co_await s.call(one_more, x).all() == ints(7, 7));
+    CHECK((co_await refusal_of(s.sync())).function == "fails_on");
+    CHECK((co_await refusal_of(s.sync())).function == "one_more");
+    CHECK((co_await refusal_of(s.sync())).cause == cause::none);
+    CHECK(behind);
+  });
+}
+
+TEST_CASE(
     "an issued call that is ended while it computes is answered when it has ended") {
   in_each_kind(2, [](session& s) -> task<void> {
     const refusal early = co_await refusal_of(s.issue(block_or_fail, 1, 50));

@@ -138,6 +138,21 @@ TEST_CASE("two that replace one worker, and a call beside, find it once and whol
   });
 }
 
+TEST_CASE("two that replace one worker make again what it had once") {
+  in_processes(1, [](session& s) -> task<void> {
+    const dref<int> x = co_await s.call(slow_one, 20).replayable();
+    const dref<int> runs = co_await s.call(slow_one, 0).replayable();
+    ::kill(pid_of(s, 0), SIGKILL);
+    co_await until_lost(s, 0);
+    auto replacing = [&]() -> task<void> { co_await s.respawn(0); };
+    co_await when_all(replacing(), replacing());
+    CHECK(s.describe(0).incarnation == 2);
+    // Each run is counted by the process.
+    CHECK(co_await s.call(one_more, runs).from(0) == 3);
+    CHECK(x);
+  });
+}
+
 TEST_CASE("a stopped worker is lost after the silence that is allowed, and then killed") {
   session_options limits;
   limits.suspect_after = 500ms;

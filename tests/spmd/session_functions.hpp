@@ -77,6 +77,7 @@ inline constexpr remote_function<part_of_model(int)> load_counted{"load_counted"
 inline constexpr remote_function<int()> loads_so_far{"loads_so_far", alone};
 /// How many turns of its runtime had a task.
 inline constexpr remote_function<int()> turns_so_far{"turns_so_far", alone};
+inline constexpr remote_function<int(int)> slow_one{"slow_one", alone};
 inline constexpr remote_function<void()> nowhere{"nowhere", alone};
 inline constexpr remote_function<any_value(any_value, int)> same_any{"same_any", alone};
 /// At the workers it takes any arguments.
@@ -190,6 +191,14 @@ inline const function_table& test_functions() {
          if (me.id() == which) throw std::runtime_error("it does not block");
          std::this_thread::sleep_for(std::chrono::milliseconds(time));
        })},
+      {slow_one,
+       // How often it was run in this process.
+       [](int time) -> task<int> {
+         static int runs = 0;
+         const int own = ++runs;
+         co_await sleep_for(std::chrono::milliseconds(time));
+         co_return own;
+       }},
       {exchanged, [](int& x, int next) { return std::exchange(x, next); }},
       {same_any, [](any_value x, int) { return x; }},
       {any_function("total", alone), blocking([](std::span<const any_value> given) {

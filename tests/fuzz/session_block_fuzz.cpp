@@ -1,0 +1,189 @@
+// Commands as a worker reads them, and replies as a controller does: whatever the head
+// says, it is refused, or all that it speaks of lies in the block behind it. What is sent
+// is read as it was.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "input.hpp"
+#include "spmd/received_command.hpp"
+#include "spmd/register_file.hpp"
+
+using namespace manyworlds;
+using command_wire::command_head;
+using command_wire::command_kind;
+using command_wire::reply_head;
+using command_wire::reply_kind;
+using fuzzing::input;
+using fuzzing::must;
+
+namespace {
+
+constexpr std::size_t most_bytes = 1 << 16;
+
+/// Reads every byte, which the sanitizer watches.
+std::size_t sum_of(std::span<const std::byte> all) {
+  std::size_t sum = 0;
+  for (const std::byte each : all) sum += static_cast<std::size_t>(each);
+  return sum;
+}
+
+received_block filled(input& in, std::size_t bytes) {
+  received_block block(bytes);
+  const std::span<std::byte> all = block.bytes_at(0, bytes);
+  std::ranges::fill(all, std::byte{});
+  in.take_into(all);
+  return block;
+}
+
+void read_values(value_reader in) {
+  try {
+    while (!in.is_at_end()) {
+      switch (in.next()) {
+        case value_kind::reference:
+          static_cast<void>(in.reference());
+          break;
+        case value_kind::integer:
+          static_cast<void>(in.integer());
+          break;
+        case value_kind::list:
+          static_cast<void>(argument<std::vector<std::string>>::read(in));
+          break;
+        case value_kind::elements:
+          static_cast<void>(argument<std::vector<int>>::read(in));
+          break;
+        default: {
+          const tensor x = argument<tensor>::read(in);
+          static_cast<void>(
+              sum_of({static_cast<const std::byte*>(x.data()), x.size_bytes()}));
+        }
+      }
+    }
+  } catch (const value_error&) {
+    // What does not fit.
+  }
+}
+
+/// What a worker does with a command's registers. Indices are few, so that they meet.
+void use_registers(received_command& c, register_file& file) {
+  register_id result = c.head.result;
+  if (result.index < register_file::most_registers) result.index %= 64;
+  try {
+    if (c.head.call % 2 == 0) {
+      file.fill(result, {std::make_shared<int>(1), type_token::of<int>()});
+      must(file.find(result).type.has_value());
+    } else {
+      file.fail(result, c.head.call, std::string(c.name()));
+    }
+  } catch (const value_error&) {
+    // An index beyond the limit, or a generation that is over.
+  }
+  c.each_release([&](register_id which) {
+    file.release(which);
+    which.index %= 64;
+    file.release(which);
+  });
+  must(file.held() <= file.size() && file.size() <= 64);
+}
+
+void read_command(input& in, register_file& file) {
+  command_head head{};
+  in.take_into(std::as_writable_bytes(std::span(&head, 1)));
+  // The bytes that it speaks of, or others.
+  std::size_t bytes = in.take<std::uint16_t>();
+  if (bytes % 4 != 0) {
+    head.values_bytes %= most_bytes;
+    head.beside_bytes %= most_bytes;
+    head.releases %= 32;
+    const std::size_t front = std::size_t{head.name_bytes} + head.values_bytes;
+    bytes = beside_at(front, head.beside_bytes) + head.beside_bytes +
+            head.releases * sizeof(register_id);
+  }
+  if (!received_command::fits(head, bytes)) return;
+  must(head.name_bytes + std::size_t{head.values_bytes} <= bytes);
+  received_command c{head, filled(in, bytes)};
+  static_cast<void>(sum_of(std::as_bytes(std::span(c.name()))));
+  read_values(c.values());
+  use_registers(c, file);
+}
+
+void read_reply(input& in) {
+  reply_head head{};
+  in.take_into(std::as_writable_bytes(std::span(&head, 1)));
+  std::size_t bytes = in.take<std::uint16_t>();
+  if (bytes % 4 != 0) {
+    head.values_bytes %= most_bytes;
+    head.beside_bytes %= most_bytes;
+    head.kind = static_cast<reply_kind>(static_cast<unsigned>(head.kind) % 6);
+    bytes = beside_at(head.values_bytes, head.beside_bytes) + head.beside_bytes;
+  }
+  if (!reply_fits(head, bytes)) return;
+  received_block block = filled(in, bytes);
+  if (head.kind == reply_kind::failed)
+    static_cast<void>(sum_of(block.bytes_at(0, head.values_bytes)));
+  if (head.kind == reply_kind::ended)
+    read_values(block.values_at(0, head.values_bytes, head.beside_bytes));
+}
+
+/// As the controller makes it, and as the worker takes it.
+void send_and_read(input& in) {
+  const std::string name(in.take<std::uint8_t>(), 'f');
+  value_writer out;
+  std::vector<tensor> given;
+  for (unsigned left = in.take<std::uint8_t>() % 4; left > 0; --left) {
+    const auto count = static_cast<std::int64_t>(in.take<std::uint16_t>() % 9'000);
+    given.push_back(tensor::zeros(count, dtype::uint8));
+    in.take_into(std::as_writable_bytes(given.back().as<std::uint8_t>()));
+  }
+  for (const tensor& each : given) argument<tensor>::write(out, each);
+  const std::span<const std::byte> written = out.written();
+  std::vector<std::byte> front(name.size() + written.size());
+  std::memcpy(front.data(), name.data(), name.size());
+  std::memcpy(front.data() + name.size(), written.data(), written.size());
+  const sent_block sent(front, out.beside());
+  command_head head{};
+  head.kind = command_kind::call;
+  head.name_bytes = static_cast<std::uint16_t>(name.size());
+  head.values_bytes = static_cast<std::uint32_t>(written.size());
+  head.beside_bytes = sent.beside_bytes();
+  must(received_command::fits(head, sent.size()));
+  received_command c{head, received_block(sent.size())};
+  std::size_t at = 0;
+  for (const const_buffer_view& each : sent.views()) {
+    std::memcpy(c.block.bytes_at(at, each.size_bytes()).data(), each.data(),
+                each.size_bytes());
+    at += each.size_bytes();
+  }
+  must(at == sent.size() && c.name() == name);
+  value_reader values = c.values();
+  for (const tensor& each : given) {
+    const tensor found = argument<tensor>::read(values);
+    must(std::ranges::equal(found.as<std::uint8_t>(), each.as<std::uint8_t>()));
+  }
+  must(values.is_at_end());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  input in(data, size);
+  register_file file;
+  for (int i = 0; i < 4 && !in.ended(); ++i) {
+    switch (in.take<std::uint8_t>() % 4) {
+      case 0:
+        read_reply(in);
+        break;
+      case 1:
+        send_and_read(in);
+        break;
+      default:
+        read_command(in, file);
+    }
+  }
+  return 0;
+}
