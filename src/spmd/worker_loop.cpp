@@ -1,6 +1,7 @@
 #include "spmd/worker_loop.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <string_view>
 #include <utility>
 
@@ -23,6 +24,8 @@ using command_wire::reply_head;
 
 // What the controller knows it needs no answer about is told this often, of its window.
 constexpr std::uint64_t progress_parts = 4;
+// How often a call that was ended, and still runs, is looked at.
+constexpr duration patience_with_ended = std::chrono::milliseconds(1);
 
 // --- commands ----------------------------------------------------------------------
 
@@ -108,9 +111,7 @@ task<void> worker_loop::read() {
 task<void> worker_loop::end_call(std::uint64_t call) {
   if (running_ != nullptr && running_->id == call) {
     running_->stop.request_stop();
-    mesh_seat* const mesh = running_->mesh;
-    if (mesh != nullptr && mesh->is_in_collective())
-      mesh->world.fail("call " + std::to_string(call) + " was ended");
+    if (!break_collective_of(call)) beside_->spawn(break_later_collective_of(call));
     co_return;
   }
   if (call > last_begun_) {
@@ -121,6 +122,21 @@ task<void> worker_loop::end_call(std::uint64_t call) {
   // One that failed here was told, and is not among these.
   const auto over = std::ranges::find(latest_, call, &done_call::id);
   if (over != latest_.end()) co_await tell_done(*over);
+}
+
+/// Returns whether nothing of the call is left to be broken.
+bool worker_loop::break_collective_of(std::uint64_t call) {
+  if (running_ == nullptr || running_->id != call) return true;
+  mesh_seat* const mesh = running_->mesh;
+  if (mesh == nullptr || !mesh->is_in_collective()) return false;
+  mesh->world.fail("call " + std::to_string(call) + " was ended");
+  return true;
+}
+
+/// What it waited for may have been past cancelling, and a collective the next that it
+/// does.
+task<void> worker_loop::break_later_collective_of(std::uint64_t call) {
+  while (!break_collective_of(call)) co_await sleep_for(patience_with_ended);
 }
 
 void worker_loop::resume(const command& c) {

@@ -66,6 +66,8 @@ class worker_loop {
   [[nodiscard]] task<void> read();
   [[nodiscard]] task<void> obey();
   [[nodiscard]] task<void> end_call(std::uint64_t call);
+  [[nodiscard]] bool break_collective_of(std::uint64_t call);
+  [[nodiscard]] task<void> break_later_collective_of(std::uint64_t call);
   void resume(const command& c);
   void stay_awake();
   [[nodiscard]] task<void> look_out();
