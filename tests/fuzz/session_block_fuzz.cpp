@@ -142,9 +142,9 @@ void send_and_read(input& in) {
   }
   for (const tensor& each : given) argument<tensor>::write(out, each);
   const std::span<const std::byte> written = out.written();
-  std::vector<std::byte> front(name.size() + written.size());
-  std::memcpy(front.data(), name.data(), name.size());
-  std::memcpy(front.data() + name.size(), written.data(), written.size());
+  const auto said = std::as_bytes(std::span(name));
+  std::vector<std::byte> front(said.begin(), said.end());
+  front.insert(front.end(), written.begin(), written.end());
   const sent_block sent(front, out.beside());
   command_head head{};
   head.kind = command_kind::call;

@@ -84,7 +84,10 @@ mw::session_options sessions_scenario::limits() {
   constexpr std::size_t windows[] = {1, 2, 5, 64};
   mw::session_options o;
   o.name = "sim";
-  o.grace = 20ms + random_.at_most(1s);
+  // Also how long a worker waits for a controller that was killed before they met.
+  o.start = 15s;
+  // A send that is given up asks for up to a second whether it was taken.
+  o.grace = 1100ms + random_.at_most(1s);
   o.on_stuck = random_.one_in(2) ? mw::stuck_worker::kill : mw::stuck_worker::tell;
   o.suspect_after = 300ms;
   o.lost_after = 1s;

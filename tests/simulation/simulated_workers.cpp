@@ -71,9 +71,12 @@ void simulated_workers::launch(const std::shared_ptr<simulated_worker>& w) {
   if (controller.rendezvous != &all_.shared_store) w->process->use_store_of(controller);
   mw::worker_seat seat{session_, w->id, count_, w->incarnation, limits_};
   auto has_ended = [&all = all_, w](std::string how) {
-    // Inside its own turn, which is its last.
-    all.sim.kill(w->process->process());
-    reap(all, w, std::move(how));
+    // Its runtime ends first.
+    all.sim.after(1ms, [&all, w, how] {
+      if (!w->is_there()) return;
+      all.sim.kill(w->process->process());
+      reap(all, w, how);
+    });
   };
   w->process->start(work(all_, w, functions_, std::move(seat), has_ended));
 }

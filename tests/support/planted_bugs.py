@@ -88,18 +88,22 @@ class Plant:
         copies = self.work / f"{number}_sources"
         shutil.copytree(self.source / "src", copies / "src")
         (copies / bug["file"]).write_text(changed)
-        objects = [self.compile(f"{number}_{i}", self.source / user, copies / user)
+        objects = [self.compile(f"{number}_{i}", self.source / user, copies / user, copies / "src")
                    for i, user in enumerate(bug["users"])]
         shutil.rmtree(copies)
         return objects
 
-    def compile(self, name, original, copy):
+    def compile(self, name, original, copy, headers=None):
         command, word = compile_command(self.commands, self.build, original)
         place = self.work / f"{name}.o"
         command = replaced(command, "-o", str(place))
         for option in ("-MF", "-MQ"):
             command = replaced(command, option, str(place) + ".d")
         command[command.index(word)] = str(copy)
+        if headers:
+            # Before the folder with the originals.
+            first = next(at for at, option in enumerate(command) if option.startswith("-I"))
+            command.insert(first, f"-I{headers}")
         # Much of the time is the optimizer's, and the machine may warn of what the bug leaves unused.
         command += ["-O1", "-w", f"-I{original.parent}"]
         self.run(command)
