@@ -78,9 +78,7 @@ task<void> worker_link::write() {
       co_await control_.send_message(head, to{1}, lane(0));
       continue;
     }
-    outgoing next = std::move(outbox_.front());
-    outbox_.pop_front();
-    co_await send(next);
+    co_await send_next();
   }
 }
 
@@ -108,7 +106,11 @@ class being_read {
 
 }  // namespace
 
-task<void> worker_link::send(outgoing& next) {
+/// Takes it out of the outbox itself: a task that is cancelled before it has begun leaves
+/// it there.
+task<void> worker_link::send_next() {
+  outgoing next = std::move(outbox_.front());
+  outbox_.pop_front();
   call_record* const call = next.call.get();
   const sent_block block = call != nullptr
                                ? sent_block(call->front, call->values.beside())

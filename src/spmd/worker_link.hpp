@@ -80,7 +80,7 @@ class worker_link {
 
   [[nodiscard]] task<void> join();
   [[nodiscard]] task<void> write();
-  [[nodiscard]] task<void> send(outgoing& next);
+  [[nodiscard]] task<void> send_next();
   [[nodiscard]] task<void> read();
   [[nodiscard]] bool fits(const command_wire::reply_head& head,
                           std::size_t bytes) const noexcept;

@@ -282,7 +282,9 @@ bool session_ledger::has_reason(const session_op& op, mw::cause why) const {
     case mw::cause::register_lost:
       return lacks_argument(op);
     default:
-      return were_hurt_since(op.workers, op.issued) || shared_a_failure(op);
+      // A mesh's world that breaks between two calls is formed again behind the next one.
+      return were_hurt_since(op.workers, op.is_alone ? op.issued : mw::time_point()) ||
+             shared_a_failure(op);
   }
 }
 
