@@ -305,7 +305,12 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
     while (at->is_forming) co_await stop_on(at->settled.wait(), call.stop.get_token());
     // Before it is refused: without a world the mesh is formed again.
     call.mesh = at;
-    if (!at->trouble.empty()) throw value_error("its mesh has no world: " + at->trouble);
+    if (!at->trouble.empty()) {
+      const std::string text = "its mesh has no world: " + at->trouble;
+      // A member that is lost while it forms is told of as one that is lost later.
+      if (at->why != cause::none) throw world_error(failure(at->why, text));
+      throw value_error(text);
+    }
     facts.world = &at->world;
   }
   const mesh_position before = position_of(call.mesh);

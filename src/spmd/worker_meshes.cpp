@@ -76,10 +76,14 @@ task<void> worker_meshes::form_one(mesh_seat& at) {
                       .suspect_after = seat_.limits.suspect_after,
                       .broken_after = seat_.limits.lost_after});
     at.trouble.clear();
+    at.why = cause::none;
     auto formed = [](world& w) -> task<void> { co_await w; };
     auto another = [](event& wanted) -> task<void> { co_await wanted; };
     try {
       co_await when_any(formed(at.world), another(at.another_wanted));
+    } catch (const world_error& e) {
+      at.trouble = e.what();
+      at.why = e.cause();
     } catch (...) {
       at.trouble = handled_exception_text();
     }

@@ -40,6 +40,8 @@ struct mesh_seat {
   event settled;
   /// Why there is no world; empty if there is one.
   std::string trouble;
+  /// The cause, if it is one of a world's end.
+  enum cause why = cause::none;
   bool is_forming = false;
 
   [[nodiscard]] bool is_up() const;
