@@ -8,7 +8,7 @@ TEST_SUITE_BEGIN("simulation");
 TEST_CASE(
     "S-a to S-e: calls are in order, end on all workers, are told once, take what they "
     "name and fail for a reason while workers die and are replaced (disco A61)") {
-  for_each_seed(1, seed_count(200),
+  for_each_seed(1, seed_count(300),
                 [](std::uint64_t seed) { return run_sessions_seed(seed); });
 }
 
