@@ -26,8 +26,9 @@ void write_all_arguments(remote_request& into, const any_arguments& given) {
       continue;
     }
     const auto& at = std::get<named_register>(each);
-    if (at.of.lock() != into.core)
-      throw std::invalid_argument("a dref of another session");
+    const auto of = at.of.lock();
+    if (!of) throw std::invalid_argument("the session of a dref has ended");
+    if (of != into.core) throw std::invalid_argument("a dref of another session");
     into.take(at.which);
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <new>
 #include <stdexcept>
 #include <utility>
 
@@ -166,6 +167,7 @@ void session_core::end(cause why, const std::string& text) noexcept {
   for (const auto& call : std::exchange(awaiting_loss_, {})) {
     timers.disarm(call->patience);
     call->awaits_loss = false;
+    tell_of_failure(*call);
     examine(*call);
   }
   for (const auto& [id, call] : std::exchange(open_, {})) {
@@ -195,7 +197,8 @@ void session_core::tell(const session_event& e) noexcept {
   told.resume_all();
 }
 
-void session_core::alert() noexcept {
+void session_core::alert() {
+  check_reactor();
   command_head head{};
   head.kind = command_kind::alert;
   for (const auto& link : links_) {
@@ -211,11 +214,12 @@ task<void> session_core::watch_silence() {
     const bool is_suspect = e.kind == world_event_kind::suspect;
     if (!is_suspect && e.kind != world_event_kind::recovered) continue;
     for (const auto& link : links_) {
-      if (!(e.world == world_name(control_name(name_, link->id())))) continue;
+      if (!(e.world == control_name(name_, link->id()))) continue;
       tell({.kind =
                 is_suspect ? session_event_kind::suspect : session_event_kind::recovered,
             .worker = link->id(),
             .incarnation = link->incarnation()});
+      break;
     }
   }
 }
@@ -293,6 +297,8 @@ void session_core::joined(worker_link& link) {
         link_of(other).tell(mesh.next_world());
     }
   }
+  // Those that were there when the session began to close are told already.
+  if (closing_.is_set()) link.close();
   tell({.kind = session_event_kind::ready,
         .worker = link.id(),
         .incarnation = link.incarnation()});
@@ -375,6 +381,7 @@ void session_core::end_awaiting_loss(call_record& call) noexcept {
   }
   home().timers().disarm(call.patience);
   call.awaits_loss = false;
+  tell_of_failure(call);
   examine(call);
 }
 
@@ -749,7 +756,8 @@ void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
   why.operation = operation_kind::call;
   why.call = fmt::format("{} of {}", call->id, call->is_sync() ? "sync" : call->function);
   call->why = std::move(why);
-  tell_of_failure(*call);
+  // Of one that awaits a loss it is not known yet who failed it.
+  if (!call->awaits_loss) tell_of_failure(*call);
   end_parts(*call);
   if (!call->is_over()) home().arm(call->grace, later(home().now(), limits_.grace));
   if (call->is_told && !call->was_cancelled) keep_untold(call);
@@ -770,15 +778,20 @@ void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
   }
 }
 
-void session_core::tell_of_failure(const call_record& call) {
-  const bool has_worker = call.why->rank != no_rank;
-  const int worker = has_worker ? static_cast<int>(call.why->rank) : -1;
-  tell({.kind = session_event_kind::call_failed,
-        .worker = worker,
-        .incarnation = has_worker ? link_of(worker).incarnation() : 0,
-        .call = call.id,
-        .cause = call.why->cause,
-        .text = call.why->text()});
+void session_core::tell_of_failure(const call_record& call) noexcept {
+  const failure& why = *call.why;
+  session_event e{
+      .kind = session_event_kind::call_failed, .call = call.id, .cause = why.cause};
+  if (why.rank != no_rank) {
+    e.worker = static_cast<int>(why.rank);
+    e.incarnation = link_of(e.worker).incarnation();
+  }
+  try {
+    e.text = why.text();
+  } catch (const std::bad_alloc&) {
+    // It is told without its text.
+  }
+  tell(e);
 }
 
 void session_core::keep_untold(const std::shared_ptr<call_record>& call) {

@@ -65,7 +65,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   /// Tells those that listen. Errors: none; without memory they miss it.
   void tell(const session_event& e) noexcept;
   /// Wakes the workers that sleep.
-  void alert() noexcept;
+  void alert();
   [[nodiscard]] std::vector<session_worker> describe() const;
   /// Throws std::invalid_argument unless they are workers of it, each once.
   void check_workers(std::span<const int> workers) const;
@@ -134,7 +134,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] static bool must_form_again(const call_record& call) noexcept;
   void lose(worker_link& link, const failure& why, const std::string& how);
   void end(cause why, const std::string& text) noexcept;
-  void tell_of_failure(const call_record& call);
+  void tell_of_failure(const call_record& call) noexcept;
   void keep_untold(const std::shared_ptr<call_record>& call);
   void tell_untold() noexcept;
   void let_others_go(const call_record& call);

@@ -11,7 +11,7 @@ namespace manyworlds::inline v0::detail {
 // The name comes last: it is the user's, and may have spaces.
 std::string worker_invitation::text() const {
   const session_options& limits = seat.limits;
-  return fmt::format("1 {} {} {} {} {} {} {} {} {} {} {}", store, seat.id, seat.workers,
+  return fmt::format("2 {} {} {} {} {} {} {} {} {} {} {}", store, seat.id, seat.workers,
                      seat.incarnation, limits.start.count(), limits.suspect_after.count(),
                      limits.lost_after.count(), limits.window, limits.window_bytes,
                      limits.awake.count(), seat.session);
@@ -30,7 +30,7 @@ worker_invitation worker_invitation::of(const std::string& text) {
       found.seat.incarnation >> start >> suspect_after >> lost_after >> limits.window >>
       limits.window_bytes >> awake >> std::ws;
   std::getline(in, found.seat.session);
-  if (!in || version != 1) {
+  if (!in || version != 2) {
     throw std::invalid_argument(
         std::string(variable) +
         ": not what a controller of this version gives its workers: \"" + text + "\"");

@@ -17,8 +17,8 @@
 
 namespace manyworlds::inline v0::detail {
 
-/// Commands wait in its outbox until the window has room. `end` and `resume` pass those
-/// that wait, and are sent next. Thread: the session's reactor.
+/// Commands wait in its outbox until the window has room. `end`, `resume` and `alert`
+/// pass those that wait, and are sent next. Thread: the session's reactor.
 class worker_link {
  public:
   worker_link(session_core& core, int id) noexcept : core_(core), id_(id) {}

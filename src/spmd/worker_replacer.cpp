@@ -28,6 +28,16 @@ constexpr duration longest_before_replacing = 5s;
   throw world_error(std::move(f));
 }
 
+static enum cause cause_of(const std::exception_ptr& error) noexcept {
+  try {
+    std::rethrow_exception(error);
+  } catch (const world_error& e) {
+    return e.cause();
+  } catch (...) {
+    return cause::out_of_resources;
+  }
+}
+
 task<void> worker_replacer::replace(std::shared_ptr<session_core> core, int worker) {
   if (core->is_ending()) refuse(*core, worker, cause::closed, "the session has ended");
   const std::shared_ptr<attempt> made = core->replacer().begin(worker);
@@ -36,12 +46,13 @@ task<void> worker_replacer::replace(std::shared_ptr<session_core> core, int work
 }
 
 std::shared_ptr<worker_replacer::attempt> worker_replacer::begin(int worker) {
-  std::shared_ptr<attempt>& found = under_way_[worker];
-  if (!found) {
-    found = std::make_shared<attempt>();
-    core_.spawn(run(worker, found));
-  }
-  return found;
+  const auto found = under_way_.find(worker);
+  if (found != under_way_.end()) return found->second;
+  auto made = std::make_shared<attempt>();
+  // It starts in a turn of its own.
+  core_.spawn(run(worker, made));
+  under_way_.emplace(worker, made);
+  return made;
 }
 
 task<void> worker_replacer::run(int worker, std::shared_ptr<attempt> made) {
@@ -58,6 +69,7 @@ task<void> worker_replacer::run(int worker, std::shared_ptr<attempt> made) {
                   .incarnation = core_.link_of(worker).incarnation()};
   if (made->error) {
     e.kind = session_event_kind::not_replaced;
+    e.cause = cause_of(made->error);
     e.text = exception_text(made->error);
   }
   core_.tell(e);
@@ -138,18 +150,15 @@ task<void> worker_replacer::replace_unasked(int worker) {
   record& own = unasked_[worker];
   const worker_link& link = core_.link_of(worker);
   while (link.state() == worker_state::lost && !core_.is_ending()) {
-    if (!take_one(own)) {
-      const respawn_budget& budget = core_.limits().respawn;
-      core_.tell(
-          {.kind = session_event_kind::not_replaced,
-           .worker = worker,
-           .incarnation = link.incarnation(),
-           .text = fmt::format("it was replaced {} times within {}: {}", budget.times,
-                               duration_text(budget.per), link.loss())});
-      break;
+    // One that was asked for costs none of the budget, and is tried again if it fails.
+    if (!under_way_.contains(worker)) {
+      if (!take_one(own)) {
+        tell_used_up(worker);
+        break;
+      }
+      if (own.pause > 0s) co_await sleep_for(own.pause);
+      if (link.state() != worker_state::lost) break;
     }
-    if (own.pause > 0s) co_await sleep_for(own.pause);
-    if (link.state() != worker_state::lost) break;
     try {
       co_await replace(core_.shared_from_this(), worker);
     } catch (const std::exception&) {
@@ -157,6 +166,17 @@ task<void> worker_replacer::replace_unasked(int worker) {
     }
   }
   own.is_under_way = false;
+}
+
+void worker_replacer::tell_used_up(int worker) const {
+  const worker_link& link = core_.link_of(worker);
+  const respawn_budget& budget = core_.limits().respawn;
+  core_.tell({.kind = session_event_kind::not_replaced,
+              .worker = worker,
+              .incarnation = link.incarnation(),
+              .cause = link.why_lost().cause,
+              .text = fmt::format("it was replaced {} times within {}: {}", budget.times,
+                                  duration_text(budget.per), link.loss())});
 }
 
 bool worker_replacer::take_one(record& of) {
@@ -167,10 +187,10 @@ bool worker_replacer::take_one(record& of) {
       !of.times.empty() && now - of.times.back() < longest_before_replacing;
   std::erase_if(of.times, is_past);
   if (of.times.size() >= budget.times) return false;
-  of.times.push_back(now);
   of.pause = is_soon ? std::clamp(2 * of.pause, shortest_before_replacing,
                                   longest_before_replacing)
                      : duration(0);
+  of.times.push_back(now + of.pause);
   return true;
 }
 

@@ -43,7 +43,7 @@ class worker_replacer {
   };
   /// What was done unasked for one worker.
   struct record {
-    std::deque<time_point> times;  ///< within the budget's period
+    std::deque<time_point> times;  ///< when they began, within the budget's period
     duration pause{0};             ///< before the last one
     bool is_under_way = false;
   };
@@ -53,6 +53,7 @@ class worker_replacer {
   [[nodiscard]] task<void> bring(int worker);
   [[nodiscard]] task<void> replay(int worker);
   [[nodiscard]] task<void> replace_unasked(int worker);
+  void tell_used_up(int worker) const;
   /// Returns whether there is one left, and takes it.
   [[nodiscard]] bool take_one(record& of);
 

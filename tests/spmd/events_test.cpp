@@ -64,10 +64,74 @@ TEST_CASE("a session tells which call failed on which worker, and why") {
   });
 }
 
+TEST_CASE("a call that the loss of a worker fails is told of with that worker") {
+  in_session(worker_kind::processes, 3, [](session& s) -> task<void> {
+    // At times its end is noticed first by those that wait for it.
+    for (int round = 0; round < 20; ++round) {
+      (void)co_await s.call(rank_here).all();
+      const session_events events = s.events();
+      auto killing = [&]() -> task<void> {
+        co_await sleep_for(5ms);
+        kill_worker(s, 2, SIGKILL);
+      };
+      auto entering = [&]() -> task<refusal> {
+        co_return co_await refusal_of(s.call(all_but_one_enter, 2, 20'000).within(20s));
+      };
+      const auto [nothing, told] = co_await when_all(killing(), entering());
+      const session_event e =
+          co_await awaited_event(events, session_event_kind::call_failed);
+      CHECK(e.call == told.call);
+      // Worker 2, but where a busy machine takes too long to notice its end.
+      REQUIRE(!told.workers.empty());
+      CHECK(e.worker == told.workers[0].worker);
+      CHECK(e.cause == told.cause);
+      co_await s.respawn(2);
+    }
+  });
+}
+
+TEST_CASE("a session that closes ends a worker that joins meanwhile") {
+  in_session(
+      worker_kind::processes, 2,
+      [](session& s) -> task<void> {
+        const mesh first = s.mesh({0});
+        co_await first.issue(sleep_ms, 1000);
+        kill_worker(s, 1, SIGKILL);
+        while (s.describe(1).state == worker_state::ready) co_await yield();
+        // It closes here: the replacement is on its way, and the call is not over.
+        while (s.describe(1).state == worker_state::lost) co_await yield();
+      },
+      with_replacements(1));
+}
+
+TEST_CASE("replacements that were asked for cost nothing of the budget") {
+  in_session(
+      worker_kind::processes, 1,
+      [](session& s) -> task<void> {
+        const session_events events = s.events();
+        for (int i = 0; i < 3; ++i) co_await s.respawn(0);
+        CHECK(s.describe(0).incarnation == 4);
+        for (int i = 0; i < 3; ++i) {
+          const session_event e =
+              co_await awaited_event(events, session_event_kind::replaced);
+          CHECK(e.worker == 0);
+        }
+        kill_worker(s, 0, SIGKILL);
+        const session_event e =
+            co_await awaited_event(events, session_event_kind::replaced);
+        CHECK(e.incarnation == 5);
+      },
+      with_replacements(1));
+}
+
 TEST_CASE("who listens to a session is told of its end, and of what was missed") {
   runtime rt;
   auto whole = [&]() -> task<void> {
-    session s = co_await start_session(rt, worker_kind::threads, 1);
+    session_options limits;
+    // No silence of a busy machine is told beside.
+    limits.suspect_after = 10min;
+    limits.lost_after = 20min;
+    session s = co_await start_session(rt, worker_kind::threads, 1, limits);
     const session_events few = s.events(1);
     (void)co_await refusal_of(s.call(fails_on, 0));
     (void)co_await refusal_of(s.call(fails_on, 0));
@@ -99,9 +163,9 @@ TEST_CASE("a worker that is silent is suspect, and recovers when it is heard aga
         const session_events events = s.events();
         kill_worker(s, 0, SIGSTOP);
         session_event e = co_await awaited_event(events, session_event_kind::suspect);
-        kill_worker(s, 0, SIGCONT);
         while (e.worker != 0)
           e = co_await awaited_event(events, session_event_kind::suspect);
+        kill_worker(s, 0, SIGCONT);
         do {
           e = co_await awaited_event(events, session_event_kind::recovered);
         } while (e.worker != 0);
@@ -117,7 +181,9 @@ TEST_CASE("a worker that is stuck, and that is free again, is told") {
       2,
       [](session& s) -> task<void> {
         const session_events events = s.events();
-        (void)co_await refusal_of(s.issue(block_or_fail, 1, 600));
+        // Its mesh is formed: nothing is left to wait for before the function.
+        (void)co_await s.call(rank_here).all();
+        (void)co_await refusal_of(s.issue(block_or_fail, 1, 1000));
         const session_event stuck =
             co_await awaited_event(events, session_event_kind::stuck);
         CHECK(stuck.worker == 0);

@@ -188,7 +188,11 @@ inline const function_table& test_functions() {
                                          std::string(1024, 'x'));
        }},
       {block_or_fail, blocking([](const worker& me, int which, int time) {
-         if (me.id() == which) throw std::runtime_error("it does not block");
+         // The others have begun it by then, and are told in the middle of it.
+         if (me.id() == which) {
+           std::this_thread::sleep_for(std::chrono::milliseconds(100));
+           throw std::runtime_error("it does not block");
+         }
          std::this_thread::sleep_for(std::chrono::milliseconds(time));
        })},
       {slow_one,

@@ -125,7 +125,8 @@ class session : public mesh {
 
   /// Wakes the workers that sleep, so that the calls of a step which comes soon find them
   /// awake: a thread that sleeps takes 30 to 80 us to wake. They look out for commands
-  /// for `session_options::awake`, at the cost of their CPUs. Errors: as `describe`.
+  /// for `session_options::awake`, at the cost of their CPUs. Errors: as `describe`;
+  /// world_error (`invalid_argument`) elsewhere than on the session's reactor.
   void alert() const;
 
   /// Ends all workers in order, after what was issued to them. Errors: none.

@@ -26,7 +26,8 @@ enum class session_event_kind : std::uint8_t {
   freed,         ///< a stuck worker has ended that call
   lost,          ///< a worker has ended, or was silent for too long
   replaced,      ///< the replacement of a worker has again what is replayable
-  not_replaced,  ///< a worker was not replaced, or lacks what was to be replayed
+  not_replaced,  ///< a worker was not replaced, or lacks what was to be replayed; with a
+                 ///< budget another try may follow
   call_failed,   ///< a call was ended on all of its workers
 };
 
