@@ -20,7 +20,8 @@ class bystander {
                      const bool& is_over) {
     co_await model_.prepare(path);
     mw::time_point before = std::chrono::steady_clock::now();
-    for (std::size_t i = 0; !is_over; i = (i + 1) % expected.steps()) {
+    std::size_t i = 0;
+    while (!is_over) {
       if (i == 0) model_.restart();
       try {
         const mw::tensor logits = co_await model_.step(expected.before(i));
@@ -32,6 +33,7 @@ class bystander {
       const mw::time_point now = std::chrono::steady_clock::now();
       if (steps_++ != 0) longest_gap_ = std::max(longest_gap_, now - before);
       before = now;
+      i = (i + 1) % expected.steps();
       co_await mw::sleep_for(std::chrono::milliseconds(2));
     }
   }

@@ -302,7 +302,7 @@ mw::task<void> session_user::use_dropped() {
     ledger_.note_failure(other, e);
   }
   try {
-    co_await std::move(call);
+    (void)co_await std::move(call);
     ledger_.complain(fmt::format("S-d: op {} takes what was dropped", op.number));
   } catch (const mw::call_error& e) {
     op.has_failed = true;
