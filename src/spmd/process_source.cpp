@@ -30,6 +30,21 @@ tcp_store_options options_with_secret(const secret_text& secret) {
 
 }  // namespace
 
+task<void> end_process(runtime& rt, supervised_process& process, duration patience) {
+  try {
+    // By itself first: its control world has told it to.
+    (void)co_await process.ended().within(patience);
+  } catch (const timed_out&) {
+    // By force, below.
+  }
+  try {
+    // Also what descends from it.
+    co_await process.stop(grace(duration::zero()));
+  } catch (const process_error& e) {
+    access::core(rt).log(log_level::error, e.what());
+  }
+}
+
 process_source::process_source(runtime& controller, process_options how,
                                const session_options& limits)
     : runtime_(controller),
@@ -73,18 +88,7 @@ task<std::string> process_source::ended(int worker) {
 task<void> process_source::end(int worker, duration patience) {
   const auto process = find(worker);
   if (!process) co_return;
-  try {
-    // By itself first: its control world has told it to.
-    (void)co_await process->ended().within(patience);
-  } catch (const timed_out&) {
-    // By force, below.
-  }
-  try {
-    // Also what descends from it.
-    co_await process->stop(grace(duration::zero()));
-  } catch (const process_error& e) {
-    access::core(runtime_).log(log_level::error, e.what());
-  }
+  co_await end_process(runtime_, *process, patience);
   if (find(worker) == process) workers_.erase(worker);
 }
 

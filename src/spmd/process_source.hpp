@@ -15,6 +15,12 @@
 
 namespace manyworlds::inline v0::detail {
 
+/// Ends the process of a worker, after `patience` by force, and all that descends from
+/// it. Errors: none; what cannot be ended is logged. Lifetime: the process outlives the
+/// task.
+[[nodiscard]] task<void> end_process(runtime& rt, supervised_process& process,
+                                     duration patience);
+
 /// Each worker is a supervised process. They meet at a store of this process, on loopback
 /// and with a secret that only they are given.
 class process_source final : public worker_source {

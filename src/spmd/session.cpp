@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
+#include "spmd/node_source.hpp"
 #include "spmd/process_source.hpp"
 #include "spmd/session_core.hpp"
 #include "spmd/thread_source.hpp"
@@ -200,6 +201,18 @@ task<session> session::start(runtime& rt, processes how) {
   auto source = std::make_unique<process_source>(
       rt, how.how != nullptr ? *how.how : process_options(how.program.str()), how.limits);
   co_return co_await start_session(rt, std::move(source), how.workers, how.limits);
+}
+
+task<session> session::start(runtime& rt, nodes how) {
+  if (how.count < 1 || how.workers_per_node < 1)
+    throw std::invalid_argument("session: it has no workers");
+  constexpr int most = static_cast<int>(command_wire::most_members);
+  const int workers = how.count > most || how.workers_per_node > most
+                          ? most + 1
+                          : how.count * how.workers_per_node;
+  check_start(workers, how.limits);
+  auto source = std::make_unique<node_source>(rt, how);
+  co_return co_await start_session(rt, std::move(source), workers, how.limits);
 }
 
 manyworlds::mesh session::mesh(worker_list workers) const {

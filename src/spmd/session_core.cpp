@@ -124,7 +124,7 @@ task<void> session_core::begin(std::shared_ptr<session_core> self) {
 }
 
 task<void> session_core::hold(std::shared_ptr<session_core> self) {
-  co_await self->run();
+  co_await when_any(self->run(), self->source_->run());
   self->over_.set();
 }
 

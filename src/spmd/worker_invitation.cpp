@@ -11,8 +11,9 @@ namespace manyworlds::inline v0::detail {
 // The name comes last: it is the user's, and may have spaces.
 std::string worker_invitation::text() const {
   const session_options& limits = seat.limits;
-  return fmt::format("2 {} {} {} {} {} {} {} {} {} {} {}", store, seat.id, seat.workers,
-                     seat.incarnation, limits.start.count(), limits.suspect_after.count(),
+  return fmt::format("3 {} {} {:d} {} {} {} {} {} {} {} {} {} {}", store, listen,
+                     insecure, seat.id, seat.workers, seat.incarnation,
+                     limits.start.count(), limits.suspect_after.count(),
                      limits.lost_after.count(), limits.window, limits.window_bytes,
                      limits.awake.count(), seat.session);
 }
@@ -26,11 +27,11 @@ worker_invitation worker_invitation::of(const std::string& text) {
   std::int64_t lost_after = 0;
   std::int64_t awake = 0;
   session_options& limits = found.seat.limits;
-  in >> version >> found.store >> found.seat.id >> found.seat.workers >>
-      found.seat.incarnation >> start >> suspect_after >> lost_after >> limits.window >>
-      limits.window_bytes >> awake >> std::ws;
+  in >> version >> found.store >> found.listen >> found.insecure >> found.seat.id >>
+      found.seat.workers >> found.seat.incarnation >> start >> suspect_after >>
+      lost_after >> limits.window >> limits.window_bytes >> awake >> std::ws;
   std::getline(in, found.seat.session);
-  if (!in || version != 2) {
+  if (!in || version != 3) {
     throw std::invalid_argument(
         std::string(variable) +
         ": not what a controller of this version gives its workers: \"" + text + "\"");

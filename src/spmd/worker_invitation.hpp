@@ -17,6 +17,9 @@ struct worker_invitation {
 
   worker_seat seat;
   std::string store;
+  /// Where its runtime listens for other members, and whether their network is trusted.
+  std::string listen = "127.0.0.1:0";
+  bool insecure = false;
 
   [[nodiscard]] std::string text() const;
   /// Errors: std::invalid_argument for what is no invitation.

@@ -49,6 +49,8 @@ int worker_main(const function_table& functions, int, const char* const* argv) n
     }
     worker_invitation given = worker_invitation::of(invited);
     runtime_options options;
+    options.listen = given.listen;
+    options.insecure = given.insecure;
     options.secret = session_variable(worker_invitation::link_secret_variable);
     tcp_store_options how;
     how.secret = session_variable(worker_invitation::store_secret_variable);

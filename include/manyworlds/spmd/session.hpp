@@ -92,6 +92,9 @@ class session : public mesh {
   /// they ended.
   [[nodiscard]] static task<session> start(runtime& rt, threads how);
   [[nodiscard]] static task<session> start(runtime& rt, processes how);
+  /// Errors: also std::invalid_argument where nodes beyond this machine join, and the
+  /// runtime listens on loopback, or has no secret.
+  [[nodiscard]] static task<session> start(runtime& rt, nodes how);
 
   /// Names some of its workers, by their ids in the order of their ranks. They form a
   /// world of their own at the first call that is not `alone`. Errors:

@@ -98,4 +98,28 @@ struct processes {
   session_options limits = {};
 };
 
+/// Describes workers on several machines, `workers_per_node` on each: worker k is on node
+/// k / `workers_per_node`. On each of these `mwnode` runs, which joins the session here
+/// and starts its program for each of its workers.
+///
+///     mw::runtime rt({.listen = "10.0.0.1:0", .secret = secret});
+///     // node 0: mwnode 10.0.0.1:7070 --node 0 --secret-file FILE -- ./worker
+///     // node 1: mwnode 10.0.0.1:7070 --node 1 --secret-file FILE -- ./worker
+///     mw::session tp = co_await mw::session::start(
+///         rt, mw::nodes{.count = 2, .workers_per_node = 4, .listen = "10.0.0.1:7070"});
+///
+/// The runtime's secret is asked of nodes, too. Agents may come before the controller or
+/// after it, within `session_options::start`; one that is lost takes its workers along,
+/// and another of that node may join in its place, for `session::respawn`. When the
+/// controller ends, agents and workers do.
+///
+/// It is trivially destructible, so that it can be written in an awaited expression.
+struct nodes {
+  int count = 1;
+  int workers_per_node = 1;
+  /// Where agents join: an address of this machine that they reach, with a port.
+  inline_text<63> listen = "127.0.0.1:0";
+  session_options limits = {};
+};
+
 }  // namespace manyworlds::inline v0

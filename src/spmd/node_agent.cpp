@@ -1,0 +1,143 @@
+#include "spmd/node_agent.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "exception_text.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/within.hpp"
+#include "spmd/process_source.hpp"
+#include "spmd/worker_invitation.hpp"
+#include "world/runtime_core.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+using node_wire::order_head;
+using node_wire::order_kind;
+using node_wire::report_head;
+using node_wire::report_kind;
+
+node_agent::node_agent(runtime& rt, store& meeting, node_place place,
+                       process_options program)
+    : runtime_(rt),
+      place_(std::move(place)),
+      program_(std::move(program)),
+      world_(rt, meeting,
+             {.name = node_wire::node_name(place_.node),
+              .rank = 1,
+              .size = 2,
+              .form = place_.wait}) {}
+
+task<void> node_agent::run() {
+  co_await world_;
+  tell(report_kind::hello, static_cast<int>(node_wire::version), 0);
+  const auto body = [this](scope& s) -> task<void> {
+    co_await when_any(obey(s), write());
+  };
+  try {
+    co_await scope::run(body);
+  } catch (const world_error& e) {
+    // The controller has no more use for it, and drops its end.
+    if (e.cause() != cause::closed && e.cause() != cause::abandoned) throw;
+  }
+}
+
+task<void> node_agent::obey(scope& s) {
+  for (;;) {
+    const auto told = co_await world_.recv_message<order_head>(from{0}, lane(0));
+    if (told.info.bytes > node_wire::longest_text) {
+      world_.fail(fmt::format("an order of {} bytes", told.info.bytes));
+      continue;
+    }
+    std::string text(told.info.bytes, '\0');
+    if (told.info.has_payload)
+      co_await world_.recv(std::as_writable_bytes(std::span(text)), from{0}, lane(0));
+    const order_head& head = told.head;
+    if (head.kind == order_kind::start) {
+      s.spawn(start(head.worker, head.incarnation, std::move(text)));
+    } else if (head.kind == order_kind::end) {
+      s.spawn(end(head.worker, head.incarnation, duration(head.patience)));
+    } else {
+      world_.fail("an order that this version does not know");
+    }
+  }
+}
+
+task<void> node_agent::write() {
+  for (;;) {
+    while (outbox_.empty()) {
+      wake_.reset();
+      co_await wake_;
+    }
+    const report next = std::move(outbox_.front());
+    outbox_.pop_front();
+    co_await world_.send_message(next.head, next.text, to{0}, lane(0));
+  }
+}
+
+void node_agent::tell(report_kind kind, int worker, std::uint64_t incarnation,
+                      std::string text, std::int64_t pid) {
+  report_head head{};
+  head.kind = kind;
+  head.worker = worker;
+  head.incarnation = incarnation;
+  head.pid = pid;
+  text.resize(std::min(text.size(), node_wire::longest_text));
+  outbox_.push_back({head, std::move(text)});
+  wake_.set();
+}
+
+process_options node_agent::options_for(int worker, std::string invitation) const {
+  worker_invitation invited = worker_invitation::of(invitation);
+  const runtime_options& own = access::core(runtime_).options();
+  invited.store = place_.store;
+  invited.listen = place_.listen;
+  invited.insecure = own.insecure;
+  process_options how = program_;
+  how.set(worker_invitation::variable, invited.text());
+  how.set(worker_invitation::store_secret_variable, own.secret.str());
+  how.set(worker_invitation::link_secret_variable, own.secret.str());
+  how.restart({});
+  if (!place_.log_folder.empty())
+    how.output(to_file(fmt::format("{}/worker-{}.log", place_.log_folder, worker)));
+  return how;
+}
+
+/// Precondition of the controller's: nothing is left of the incarnation before.
+task<void> node_agent::start(int worker, std::uint64_t incarnation,
+                             std::string invitation) {
+  std::shared_ptr<supervised_process> process;
+  std::string why;
+  try {
+    process = std::make_shared<supervised_process>(
+        runtime_, options_for(worker, std::move(invitation)));
+    workers_[worker] = {incarnation, process};
+    co_await process->started();
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  if (!why.empty()) {
+    tell(report_kind::ended, worker, incarnation, std::move(why));
+    co_return;
+  }
+  tell(report_kind::started, worker, incarnation, {}, process->pid());
+  const exit_reason reason = co_await process->ended();
+  tell(report_kind::ended, worker, incarnation, reason.text());
+}
+
+task<void> node_agent::end(int worker, std::uint64_t incarnation, duration patience) {
+  const auto at = workers_.find(worker);
+  if (at != workers_.end() && at->second.incarnation == incarnation) {
+    const std::shared_ptr<supervised_process> process = at->second.process;
+    co_await end_process(runtime_, *process, patience);
+    if (const auto now = workers_.find(worker);
+        now != workers_.end() && now->second.process == process)
+      workers_.erase(now);
+  }
+  tell(report_kind::gone, worker, incarnation);
+}
+
+}  // namespace manyworlds::inline v0::detail

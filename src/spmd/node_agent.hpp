@@ -1,0 +1,76 @@
+// Node agent: starts, watches and ends a session's workers on one node.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/launch/process_options.hpp"
+#include "manyworlds/launch/supervised_process.hpp"
+#include "manyworlds/store/store.hpp"
+#include "manyworlds/world/runtime.hpp"
+#include "manyworlds/world/world.hpp"
+#include "spmd/node_wire.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+/// What an agent knows beside what its controller tells it.
+struct node_place {
+  int node = 0;
+  /// Where the controller's store is, as this node reaches it.
+  std::string store;
+  /// Where its workers listen: this node's address, with port 0.
+  std::string listen = "127.0.0.1:0";
+  /// A file for each worker's output, in this folder; empty: the agent's own output.
+  std::string log_folder;
+  /// How long it waits for its controller.
+  duration wait = std::chrono::seconds(60);
+};
+
+/// Serves one session. Workers join the controller by themselves. When it ends, they end
+/// too, with all that descends from them. Thread: the runtime's reactor. Lifetime:
+/// runtime and store outlive it.
+class node_agent {
+ public:
+  node_agent(runtime& rt, store& meeting, node_place place, process_options program);
+  node_agent(const node_agent&) = delete;
+  node_agent& operator=(const node_agent&) = delete;
+
+  /// Ends when the session has. Errors: world_error with the causes of forming, such as
+  /// `rank_taken` where the node has an agent, and of the loss of its controller.
+  [[nodiscard]] task<void> run();
+
+ private:
+  struct report {
+    node_wire::report_head head;
+    std::string text;
+  };
+  struct hosted {
+    std::uint64_t incarnation;
+    std::shared_ptr<supervised_process> process;
+  };
+
+  [[nodiscard]] task<void> obey(scope& s);
+  [[nodiscard]] task<void> write();
+  [[nodiscard]] task<void> start(int worker, std::uint64_t incarnation,
+                                 std::string invitation);
+  [[nodiscard]] task<void> end(int worker, std::uint64_t incarnation, duration patience);
+  void tell(node_wire::report_kind kind, int worker, std::uint64_t incarnation,
+            std::string text = {}, std::int64_t pid = 0);
+  [[nodiscard]] process_options options_for(int worker, std::string invitation) const;
+
+  runtime& runtime_;
+  const node_place place_;
+  const process_options program_;
+  world world_;
+  std::deque<report> outbox_;
+  event wake_;
+  std::map<int, hosted> workers_;
+};
+
+}  // namespace manyworlds::inline v0::detail

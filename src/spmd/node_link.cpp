@@ -1,0 +1,189 @@
+#include "spmd/node_link.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <new>
+#include <span>
+#include <utility>
+
+#include "exception_text.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/within.hpp"
+#include "manyworlds/serve/keep.hpp"
+#include "world/runtime_core.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+using node_wire::order_head;
+using node_wire::order_kind;
+using node_wire::report_head;
+using node_wire::report_kind;
+
+// The pause behind an agent with which no world can be formed, as one of another version.
+constexpr duration pause_after_stranger = std::chrono::seconds(1);
+
+// --- its agents ------------------------------------------------------------
+
+task<void> node_link::run(runtime& rt, store& meeting, duration suspect_after,
+                          duration lost_after) {
+  for (;;) {
+    try {
+      co_await keep(
+          rt, meeting,
+          {.name = node_wire::node_name(node_),
+           .rank = 0,
+           .size = 2,
+           .suspect_after = suspect_after,
+           .broken_after = lost_after},
+          [this](world& w) { return serve(w); }, after_close::form_again);
+    } catch (...) {
+      trouble_ = fmt::format("cannot join: {}", handled_exception_text());
+    }
+    co_await sleep_for(pause_after_stranger);
+  }
+}
+
+task<void> node_link::serve(world& w) {
+  co_await greet(w);
+  const struct ending {
+    node_link& self;
+    ~ending() { self.lose(); }
+  } at_last{*this};
+  joined_.set();
+  try {
+    co_await when_any(read(w), write(w));
+  } catch (const world_error& e) {
+    trouble_ = fmt::format("is lost: {}", e.failure().text());
+    throw;
+  }
+}
+
+/// The agent says first which protocol it speaks.
+task<void> node_link::greet(world& w) {
+  for (;;) {
+    const auto told = co_await w.recv_message<report_head>(from{1}, lane(0));
+    const bool is_hello = told.head.kind == report_kind::hello && told.info.bytes == 0;
+    if (is_hello && std::cmp_equal(told.head.worker, node_wire::version)) co_return;
+    trouble_ = fmt::format("speaks version {} of what agents are told, and not {}",
+                           told.head.worker, node_wire::version);
+    w.fail(fmt::format("node {} {}", node_, trouble_));
+  }
+}
+
+task<void> node_link::read(world& w) {
+  for (;;) {
+    const auto told = co_await w.recv_message<report_head>(from{1}, lane(0));
+    if (told.info.bytes > node_wire::longest_text) {
+      // Before anything is allocated for it (law 11).
+      w.fail(fmt::format("a report of {} bytes", told.info.bytes));
+      continue;
+    }
+    std::string text(told.info.bytes, '\0');
+    if (told.info.has_payload)
+      co_await w.recv(std::as_writable_bytes(std::span(text)), from{1}, lane(0));
+    take_report(told.head, std::move(text));
+  }
+}
+
+task<void> node_link::write(world& w) {
+  for (;;) {
+    while (outbox_.empty()) {
+      wake_.reset();
+      co_await wake_;
+    }
+    const order next = std::move(outbox_.front());
+    outbox_.pop_front();
+    co_await w.send_message(next.head, next.text, to{1}, lane(0));
+  }
+}
+
+void node_link::take_report(const report_head& head, std::string text) {
+  const std::shared_ptr<node_seat> seat = find(head.worker);
+  // A late one is of an incarnation that was ended.
+  if (!seat || seat->incarnation != head.incarnation) return;
+  if (head.kind == report_kind::started) {
+    seat->pid = head.pid;
+    seat->decided.set();
+  } else if (head.kind == report_kind::ended) {
+    seat->how = std::move(text);
+    seat->decided.set();
+    seat->ended.set();
+  } else if (head.kind == report_kind::gone) {
+    seat->decided.set();
+    seat->ended.set();
+    seat->gone.set();
+  }
+}
+
+void node_link::lose() noexcept {
+  joined_.reset();
+  outbox_.clear();
+  for (const auto& [worker, seat] : seats_) {
+    try {
+      if (!seat->ended.is_set()) seat->how = fmt::format("node {} {}", node_, trouble_);
+    } catch (const std::bad_alloc&) {
+      // It has ended without a text.
+    }
+    seat->decided.set();
+    seat->ended.set();
+    seat->gone.set();
+  }
+}
+
+// --- its workers ------------------------------------------------------------
+
+std::shared_ptr<node_seat> node_link::find(int worker) const noexcept {
+  const auto at = seats_.find(worker);
+  return at == seats_.end() ? nullptr : at->second;
+}
+
+void node_link::push(const order_head& head, std::string text) {
+  outbox_.push_back({head, std::move(text)});
+  wake_.set();
+}
+
+task<void> node_link::until_joined() { co_await joined_; }
+
+task<void> node_link::start(int worker, std::uint64_t incarnation,
+                            std::string invitation) {
+  bool is_there = true;
+  try {
+    co_await within(until_joined(), join_);
+  } catch (const timed_out&) {
+    is_there = false;
+  }
+  const auto seat = std::make_shared<node_seat>();
+  seat->incarnation = incarnation;
+  if (is_there) {
+    seats_[worker] = seat;
+    order_head head{};
+    head.kind = order_kind::start;
+    head.worker = worker;
+    head.incarnation = incarnation;
+    push(head, std::move(invitation));
+    co_await seat->decided;
+  } else {
+    seat->how = fmt::format("node {} {}", node_, trouble_);
+  }
+  if (is_there && !seat->ended.is_set()) co_return;
+  throw world_error(failure(cause::not_joined, seat->how));
+}
+
+task<void> node_link::end(int worker, duration patience) {
+  const std::shared_ptr<node_seat> seat = find(worker);
+  if (!seat) co_return;
+  if (joined_.is_set()) {
+    order_head head{};
+    head.kind = order_kind::end;
+    head.worker = worker;
+    head.incarnation = seat->incarnation;
+    head.patience = patience.count();
+    push(head, {});
+  }
+  co_await seat->gone;
+  if (find(worker) == seat) seats_.erase(worker);
+}
+
+}  // namespace manyworlds::inline v0::detail

@@ -1,0 +1,74 @@
+// Node link: the controller's end of one node's agent.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/store/store.hpp"
+#include "manyworlds/world/runtime.hpp"
+#include "manyworlds/world/world.hpp"
+#include "spmd/node_wire.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+/// One incarnation of a worker on a node. Its events stay set.
+struct node_seat {
+  std::uint64_t incarnation = 0;
+  std::int64_t pid = 0;
+  std::string how;  ///< it has ended, or why it is not known to run
+  event decided;    ///< it runs, or has ended
+  event ended;
+  event gone;  ///< and nothing is left of it
+};
+
+/// Has one agent after the other: one that is lost may be replaced by another of that
+/// node. What a lost one had started counts as ended. Thread: the session's reactor.
+class node_link {
+ public:
+  node_link(int node, duration join) noexcept : node_(node), join_(join) {}
+  node_link(const node_link&) = delete;
+  node_link& operator=(const node_link&) = delete;
+
+  /// Forms the world with the agent again and again. Errors: none.
+  [[nodiscard]] task<void> run(runtime& rt, store& meeting, duration suspect_after,
+                               duration lost_after);
+
+  /// Lets the agent start a worker, once it has joined. Errors: world_error
+  /// (`not_joined`) saying why there is no worker.
+  [[nodiscard]] task<void> start(int worker, std::uint64_t incarnation,
+                                 std::string invitation);
+  /// Lets it end one.
+  [[nodiscard]] task<void> end(int worker, duration patience);
+  /// Returns the present incarnation of a worker, or null.
+  [[nodiscard]] std::shared_ptr<node_seat> find(int worker) const noexcept;
+
+ private:
+  struct order {
+    node_wire::order_head head;
+    std::string text;
+  };
+
+  [[nodiscard]] task<void> serve(world& w);
+  [[nodiscard]] task<void> greet(world& w);
+  [[nodiscard]] task<void> read(world& w);
+  [[nodiscard]] task<void> write(world& w);
+  [[nodiscard]] task<void> until_joined();
+  void push(const node_wire::order_head& head, std::string text);
+  void take_report(const node_wire::report_head& head, std::string text);
+  void lose() noexcept;
+
+  const int node_;
+  const duration join_;
+  std::string trouble_ = "has not joined";
+  std::deque<order> outbox_;
+  event wake_;
+  event joined_;  ///< reset while there is no agent
+  std::map<int, std::shared_ptr<node_seat>> seats_;
+};
+
+}  // namespace manyworlds::inline v0::detail

@@ -1,0 +1,314 @@
+// Sessions over nodes: each has an agent that starts its workers (disco A12 to A15, A56).
+#include <algorithm>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "manyworlds/launch/process_options.hpp"
+#include "manyworlds/store/tcp_store.hpp"
+#include "session_fixture.hpp"
+#include "spmd/node_agent.hpp"
+#include "spmd/node_source.hpp"
+#include "spmd/session_core.hpp"
+
+namespace manyworlds::spmd_tests {
+
+namespace {
+
+constexpr const char* secret_of_tests = "of these tests";
+
+runtime_options guarded(const char* secret) {
+  runtime_options options;
+  options.secret = secret;
+  return options;
+}
+
+/// A node: an agent with a runtime of its own, as mwnode is.
+class node_of_test {
+ public:
+  node_of_test(const std::string& controller, int node,
+               const char* program = SESSION_WORKER, const char* secret = secret_of_tests,
+               duration wait = 60s)
+      : rt_(guarded(secret)),
+        meeting_(rt_, controller, store_options(secret)),
+        agent_(rt_, meeting_, place_of(controller, node, wait), process_options(program)),
+        serving_(rt_.start(agent_.run())) {}
+
+  node_of_test(const node_of_test&) = delete;
+  node_of_test& operator=(const node_of_test&) = delete;
+  ~node_of_test() {
+    rt_.stop(0s);
+    (void)serving_.wait_for(10s);
+  }
+
+  /// Ends when the agent has; gives what it threw.
+  [[nodiscard]] std::string end() {
+    REQUIRE(serving_.wait_for(longest_session()));
+    try {
+      serving_.get();
+    } catch (const std::exception& e) {
+      return e.what();
+    }
+    return {};
+  }
+
+ private:
+  static detail::node_place place_of(const std::string& controller, int node,
+                                     duration wait) {
+    detail::node_place place;
+    place.node = node;
+    place.store = controller;
+    place.wait = wait;
+    return place;
+  }
+  static tcp_store_options store_options(const char* secret) {
+    tcp_store_options options;
+    options.secret = secret;
+    return options;
+  }
+
+  runtime rt_;
+  tcp_store meeting_;
+  detail::node_agent agent_;
+  started<void> serving_;
+};
+
+/// A session over nodes, of which the test starts the agents at `address`.
+class session_over_nodes {
+ public:
+  explicit session_over_nodes(int count, int per_node, session_options limits = {})
+      : how_{.count = count, .workers_per_node = per_node, .limits = limits},
+        rt_(guarded(secret_of_tests)),
+        source_(std::make_unique<detail::node_source>(rt_, how_)),
+        address_(source_->address()) {}
+
+  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+
+  template <class Body>
+  void run(Body body) {
+    auto whole = [&]() -> task<void> {
+      session s = co_await detail::start_session(
+          rt_, std::move(source_), how_.count * how_.workers_per_node, how_.limits);
+      co_await body(s);
+      co_await s.close();
+    };
+    rt_.run([](task<void> all) -> task<void> {
+      co_await within(std::move(all), longest_session());
+    }(whole()));
+  }
+
+ private:
+  const nodes how_;
+  runtime rt_;
+  std::unique_ptr<detail::node_source> source_;
+  const std::string address_;
+};
+
+template <class Body>
+std::string refused_start(session_over_nodes& all, Body body) {
+  try {
+    all.run(body);
+  } catch (const world_error& e) {
+    CHECK(e.cause() == cause::not_joined);
+    return e.what();
+  }
+  return {};
+}
+
+task<void> until_there(const session& s, int worker, worker_state state) {
+  while (s.describe(worker).state != state) co_await sleep_for(1ms);
+}
+
+bool has(const std::string& text, const std::string& words) {
+  CAPTURE(text);
+  return text.find(words) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("workers of two nodes are one session: calls, data, worlds across them") {
+  session_over_nodes all(2, 2);
+  node_of_test first(all.address(), 0);
+  node_of_test second(all.address(), 1);
+  all.run([](session& s) -> task<void> {
+    CHECK(co_await s.call(rank_here).all() == ints(0, 1, 2, 3));
+    CHECK(co_await s.call(fails_on, 1000).all() == ints(4, 4, 4, 4));
+    const std::vector<mesh> halves = s.split(2);
+    CHECK(co_await halves[1].call(fails_on, 1000).all() == ints(2, 2));
+    const std::vector<int> numbers = ints(1, 2, 3);
+    const auto x = co_await s.put(const_buffer_view(numbers));
+    const tensor back = co_await s.copy_from(x, 3);
+    CHECK(std::ranges::equal(back.as<int>(), numbers));
+    for (int k = 0; k < 4; ++k) CHECK(s.describe(k).pid > 0);
+  });
+  CHECK(first.end().empty());
+  CHECK(second.end().empty());
+}
+
+TEST_CASE(
+    "disco A56, S-e: a worker that is killed on a node is told of and replaced there") {
+  session_over_nodes all(2, 1);
+  node_of_test first(all.address(), 0);
+  node_of_test second(all.address(), 1);
+  all.run([](session& s) -> task<void> {
+    const dref<part_of_model> w = co_await s.call(load_part, 10).replayable();
+    const auto victim = static_cast<pid_t>(s.describe(1).pid);
+    REQUIRE(victim > 0);
+    ::kill(victim, SIGKILL);
+    co_await until_there(s, 1, worker_state::lost);
+    CHECK(has(s.describe(1).loss, "SIGKILL"));
+    const mesh left = s.mesh(0);
+    CHECK(co_await left.call(add_one, 1).from(0) == 2);
+    co_await s.respawn(1);
+    CHECK(s.describe(1).pid != victim);
+    CHECK(co_await s.call(scaled_sum, w, ints(1)).from(1) == ints(21));
+  });
+}
+
+TEST_CASE(
+    "S-e: a node whose agent is lost takes its workers along, and another agent of that "
+    "node brings them back") {
+  session_over_nodes all(2, 2);
+  node_of_test first(all.address(), 0);
+  auto second = std::make_unique<node_of_test>(all.address(), 1);
+  std::optional<node_of_test> again;
+  all.run([&](session& s) -> task<void> {
+    CHECK(co_await s.call(fails_on, 1000).from(0) == 4);
+    const mesh left = s.mesh(std::vector<int>{0, 1});
+    worker_thread beside("beside");
+    co_await offload(beside, [&] { second = nullptr; });
+    co_await until_there(s, 2, worker_state::lost);
+    co_await until_there(s, 3, worker_state::lost);
+    CHECK(co_await left.call(fails_on, 1000).all() == ints(2, 2));
+    again.emplace(all.address(), 1);
+    co_await when_all(s.respawn(2), s.respawn(3));
+    CHECK(co_await s.call(fails_on, 1000).all() == ints(4, 4, 4, 4));
+  });
+  CHECK(again->end().empty());
+}
+
+TEST_CASE("nodes that have not joined in time are named") {
+  session_over_nodes all(3, 1, {.start = 500ms});
+  node_of_test there(all.address(), 1);
+  const std::string refused =
+      refused_start(all, [](session&) -> task<void> { co_return; });
+  CHECK(has(refused, "worker 0: "));
+  CHECK(has(refused, "node 0 has not joined"));
+  CHECK(has(refused, "node 2 has not joined"));
+  CHECK(refused.find("node 1 has") == std::string::npos);
+}
+
+TEST_CASE("an agent with another secret does not join, and disturbs no other") {
+  session_over_nodes all(1, 1);
+  node_of_test stranger(all.address(), 0, SESSION_WORKER, "of others", 2s);
+  CHECK(!stranger.end().empty());
+  node_of_test right(all.address(), 0);
+  all.run(
+      [](session& s) -> task<void> { CHECK(co_await s.call(add_one, 1).from(0) == 2); });
+}
+
+TEST_CASE("a node has one agent: another one of its number is refused") {
+  session_over_nodes all(1, 1);
+  node_of_test right(all.address(), 0);
+  all.run([&](session& s) -> task<void> {
+    std::string refused;
+    worker_thread beside("beside");
+    co_await offload(beside, [&] {
+      node_of_test second(all.address(), 0, SESSION_WORKER, secret_of_tests, 1s);
+      refused = second.end();
+    });
+    CHECK(has(refused, "is taken"));
+    CHECK(co_await s.call(add_one, 1).from(0) == 2);
+  });
+}
+
+TEST_CASE("a program that is missing on a node, or ends at once, is an error there") {
+  for (const bool is_missing : {true, false}) {
+    CAPTURE(is_missing);
+    session_over_nodes all(2, 1, {.start = 20s});
+    node_of_test first(all.address(), 0);
+    node_of_test second(all.address(), 1, is_missing ? "/no/such/program" : "/bin/true");
+    const std::string refused =
+        refused_start(all, [](session&) -> task<void> { co_return; });
+    CHECK(has(refused, "worker 1: "));
+    CHECK(has(refused, is_missing ? "/no/such/program" : "exited"));
+    CHECK(refused.find("worker 0") == std::string::npos);
+  }
+}
+
+TEST_CASE(
+    "what is no agent, or of another version, is named, and a right one may follow") {
+  session_over_nodes all(1, 1);
+  auto pretend = [&](detail::node_wire::report_kind kind, int number, std::size_t bytes) {
+    detail::node_wire::report_head says{};
+    says.kind = kind;
+    says.worker = number;
+    runtime rt(guarded(secret_of_tests));
+    tcp_store_options options;
+    options.secret = secret_of_tests;
+    tcp_store meeting(rt, all.address(), options);
+    rt.run([&]() -> task<void> {
+      world w(rt, meeting,
+              {.name = detail::node_wire::node_name(0), .rank = 1, .size = 2});
+      co_await w;
+      const std::vector<std::byte> text(bytes);
+      try {
+        co_await w.send_message(says, text, to{0}, lane(0));
+        const auto told =
+            co_await w.recv_message<detail::node_wire::order_head>(from{0}, lane(0));
+        CHECK_MESSAGE(false, "an order is given to it: " << int(told.head.kind));
+      } catch (const world_error& e) {
+        CHECK(e.cause() == cause::broken_by_user);
+      }
+    }());
+  };
+  std::optional<node_of_test> right;
+  std::jthread pretending([&] {
+    using detail::node_wire::report_kind;
+    pretend(report_kind::hello, 7, 0);
+    pretend(report_kind::started, 1, 0);
+    pretend(report_kind::hello, 1, 100'000);
+    right.emplace(all.address(), 0);
+  });
+  all.run(
+      [](session& s) -> task<void> { CHECK(co_await s.call(add_one, 1).from(0) == 2); });
+}
+
+TEST_CASE("disco A61: agents and workers end with their controller") {
+  auto all = std::make_unique<session_over_nodes>(1, 2);
+  node_of_test only(all->address(), 0);
+  std::vector<pid_t> pids;
+  const auto body = [&](session& s) -> task<void> {
+    for (int k = 0; k < 2; ++k) pids.push_back(static_cast<pid_t>(s.describe(k).pid));
+    co_return;
+  };
+  all->run(body);
+  all = nullptr;
+  CHECK(only.end().empty());
+  for (const pid_t pid : pids) CHECK(::kill(pid, 0) != 0);
+}
+
+TEST_CASE("sessions over nodes are refused where they cannot be") {
+  runtime rt;
+  const auto start = [&](nodes how) {
+    auto starting = [](runtime& of, nodes given) -> task<void> {
+      (void)co_await session::start(of, given);
+    };
+    rt.run(starting(rt, how));
+  };
+  CHECK_THROWS_AS(start({.count = 0}), std::invalid_argument);
+  CHECK_THROWS_AS(start({.count = 1, .workers_per_node = 0}), std::invalid_argument);
+  CHECK_THROWS_AS(start({.count = 1 << 20, .workers_per_node = 1 << 20}),
+                  std::invalid_argument);
+  // Beyond loopback, without a secret.
+  CHECK_THROWS_AS(start({.count = 1, .listen = "0.0.0.0:0"}), std::invalid_argument);
+  runtime secret(guarded(secret_of_tests));
+  auto unreachable = [&]() -> task<void> {
+    (void)co_await session::start(secret, nodes{.count = 1, .listen = "0.0.0.0:0"});
+  };
+  CHECK_THROWS_WITH_AS(secret.run(unreachable()), doctest::Contains("they cannot reach"),
+                       std::invalid_argument);
+}
+
+}  // namespace manyworlds::spmd_tests
