@@ -3,6 +3,13 @@
 //
 //     workers          // until Ctrl-C; kill -9 or kill -STOP the pids that it prints
 //     workers 20 5     // 20 steps, and it kills a worker itself before every fifth
+//
+// Two on each of several machines, of which this is one. The network is trusted here;
+// else give the runtime a secret, and mwnode a file with it:
+//
+//     workers --nodes 10.0.0.1:7070 2
+//     mwnode 10.0.0.1:7070 --node 0 --insecure -- ./workers   // on the first machine
+//     mwnode 10.0.0.1:7070 --node 1 --insecure -- ./workers   // on the second one
 #include <sys/types.h>
 
 #include <chrono>
@@ -11,6 +18,7 @@
 #include <cstdlib>
 #include <manyworlds/mw.hpp>
 #include <manyworlds/spmd.hpp>
+#include <string>
 #include <vector>
 using namespace std::chrono_literals;
 
@@ -48,7 +56,7 @@ float expected(int x) {
 }
 
 void kill_one(const mw::session& s, int which) {
-  const mw::session_worker victim = s.describe(which % 3);
+  const mw::session_worker victim = s.describe(which % static_cast<int>(s.size()));
   if (victim.pid == 0) return;  // it is lost already
   std::printf("killing worker %d (pid %lld)\n", victim.id,
               static_cast<long long>(victim.pid));
@@ -72,9 +80,25 @@ mw::task<int> replace_lost(const mw::session& s) {
   co_return replaced;
 }
 
-mw::task<int> drive(mw::runtime& rt, int steps, int kill_every) {
-  mw::session s = co_await mw::session::start(
-      rt, mw::processes{.workers = 3, .program = "/proc/self/exe"});
+/// On which machines the workers are; none: on this one.
+struct machines {
+  std::string address;
+  int count = 0;
+};
+
+mw::task<mw::session> start(mw::runtime& rt, const machines& where) {
+  if (where.count == 0) {
+    co_return co_await mw::session::start(
+        rt, mw::processes{.workers = 3, .program = "/proc/self/exe"});
+  }
+  std::printf("waiting for %d nodes at %s\n", where.count, where.address.c_str());
+  co_return co_await mw::session::start(
+      rt,
+      mw::nodes{.count = where.count, .workers_per_node = 2, .listen = where.address});
+}
+
+mw::task<int> drive(mw::runtime& rt, machines where, int steps, int kill_every) {
+  mw::session s = co_await start(rt, where);
   for (const mw::session_worker& each : s.describe())
     std::printf("worker %d is pid %lld\n", each.id, static_cast<long long>(each.pid));
   const mw::dref<weights> w = co_await s.call(load, numbers).replayable();
@@ -107,7 +131,18 @@ int main(int count, char** words) {
   if (std::getenv("MANYWORLDS_SESSION") != nullptr)
     return mw::worker_main(functions, count, words);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  mw::runtime rt;
-  return rt.run(drive(rt, count > 1 ? std::atoi(words[1]) : 0,
-                      count > 2 ? std::atoi(words[2]) : 0));
+  machines where;
+  mw::runtime_options how;
+  std::vector<std::string> given(words + 1, words + count);
+  if (given.size() >= 3 && given[0] == "--nodes") {
+    where = {given[1], std::atoi(given[2].c_str())};
+    how.listen = given[1].substr(0, given[1].rfind(':')) + ":0";
+    how.insecure = true;
+    given.erase(given.begin(), given.begin() + 3);
+  }
+  const auto number = [&](std::size_t i) {
+    return i < given.size() ? std::atoi(given[i].c_str()) : 0;
+  };
+  mw::runtime rt(how);
+  return rt.run(drive(rt, where, number(0), number(1)));
 }

@@ -32,10 +32,15 @@ node_agent::node_agent(runtime& rt, store& meeting, node_place place,
               .form = place_.wait}) {}
 
 task<void> node_agent::run() {
-  co_await world_;
-  tell(report_kind::hello, static_cast<int>(node_wire::version), 0);
-  const auto body = [this](scope& s) -> task<void> {
-    co_await when_any(obey(s), write());
+  auto end = [this]() -> task<void> { co_await told_to_end_; };
+  const auto body = [&](scope& s) -> task<void> {
+    auto serve = [&]() -> task<void> {
+      co_await world_;
+      tell(report_kind::hello, static_cast<int>(node_wire::version), 0);
+      co_await when_any(obey(s), write());
+    };
+    co_await when_any(serve(), end());
+    s.cancel();
   };
   try {
     co_await scope::run(body);
@@ -43,6 +48,8 @@ task<void> node_agent::run() {
     // The controller has no more use for it, and drops its end.
     if (e.cause() != cause::closed && e.cause() != cause::abandoned) throw;
   }
+  workers_.clear();
+  if (world_.state() == world_state::up) co_await world_.leave();
 }
 
 task<void> node_agent::obey(scope& s) {

@@ -44,6 +44,8 @@ class node_agent {
   /// Ends when the session has. Errors: world_error with the causes of forming, such as
   /// `rank_taken` where the node has an agent, and of the loss of its controller.
   [[nodiscard]] task<void> run();
+  /// Ends it, and its workers, whatever the session does. Thread: the reactor.
+  void end() noexcept { told_to_end_.set(); }
 
  private:
   struct report {
@@ -70,6 +72,7 @@ class node_agent {
   world world_;
   std::deque<report> outbox_;
   event wake_;
+  event told_to_end_;
   std::map<int, hosted> workers_;
 };
 

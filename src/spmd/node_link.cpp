@@ -26,34 +26,46 @@ constexpr duration pause_after_stranger = std::chrono::seconds(1);
 
 // --- its agents ------------------------------------------------------------
 
-task<void> node_link::run(runtime& rt, store& meeting, duration suspect_after,
-                          duration lost_after) {
-  for (;;) {
+task<void> node_link::run(runtime& rt, store& meeting, const session_options& limits,
+                          event& over) {
+  // An agent that is there is left in order, which ends the other task.
+  auto end = [&]() -> task<void> {
+    co_await over;
+    event never;
+    if (joined_.is_set()) co_await never;
+  };
+  co_await when_any(meet_agents(rt, meeting, limits, over), end());
+}
+
+task<void> node_link::meet_agents(runtime& rt, store& meeting,
+                                  const session_options& limits, event& over) {
+  while (!over.is_set()) {
     try {
       co_await keep(
           rt, meeting,
           {.name = node_wire::node_name(node_),
            .rank = 0,
            .size = 2,
-           .suspect_after = suspect_after,
-           .broken_after = lost_after},
-          [this](world& w) { return serve(w); }, after_close::form_again);
+           .suspect_after = limits.suspect_after,
+           .broken_after = limits.lost_after},
+          [&](world& w) { return serve(w, over); }, after_close::form_again);
     } catch (...) {
       trouble_ = fmt::format("cannot join: {}", handled_exception_text());
     }
-    co_await sleep_for(pause_after_stranger);
+    if (!over.is_set()) co_await sleep_for(pause_after_stranger);
   }
 }
 
-task<void> node_link::serve(world& w) {
+task<void> node_link::serve(world& w, event& over) {
   co_await greet(w);
   const struct ending {
     node_link& self;
     ~ending() { self.lose(); }
   } at_last{*this};
   joined_.set();
+  auto end = [&]() -> task<void> { co_await over; };
   try {
-    co_await when_any(read(w), write(w));
+    co_await when_any(read(w), write(w), end());
   } catch (const world_error& e) {
     trouble_ = fmt::format("is lost: {}", e.failure().text());
     throw;
@@ -144,31 +156,30 @@ void node_link::push(const order_head& head, std::string text) {
   wake_.set();
 }
 
-task<void> node_link::until_joined() { co_await joined_; }
+/// Waits for an agent; what is queued then is for that one.
+task<void> node_link::order_start(int worker, std::shared_ptr<node_seat> seat,
+                                  std::string invitation) {
+  while (!joined_.is_set()) co_await joined_;
+  order_head head{};
+  head.kind = order_kind::start;
+  head.worker = worker;
+  head.incarnation = seat->incarnation;
+  push(head, std::move(invitation));
+  seats_[worker] = std::move(seat);
+}
 
 task<void> node_link::start(int worker, std::uint64_t incarnation,
                             std::string invitation) {
-  bool is_there = true;
-  try {
-    co_await within(until_joined(), join_);
-  } catch (const timed_out&) {
-    is_there = false;
-  }
   const auto seat = std::make_shared<node_seat>();
   seat->incarnation = incarnation;
-  if (is_there) {
-    seats_[worker] = seat;
-    order_head head{};
-    head.kind = order_kind::start;
-    head.worker = worker;
-    head.incarnation = incarnation;
-    push(head, std::move(invitation));
+  try {
+    co_await within(order_start(worker, seat, std::move(invitation)), join_);
     co_await seat->decided;
-  } else {
+  } catch (const timed_out&) {
     seat->how = fmt::format("node {} {}", node_, trouble_);
+    seat->ended.set();
   }
-  if (is_there && !seat->ended.is_set()) co_return;
-  throw world_error(failure(cause::not_joined, seat->how));
+  if (seat->ended.is_set()) throw world_error(failure(cause::not_joined, seat->how));
 }
 
 task<void> node_link::end(int worker, duration patience) {

@@ -9,6 +9,7 @@
 
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/spmd/session_options.hpp"
 #include "manyworlds/store/store.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
@@ -34,9 +35,9 @@ class node_link {
   node_link(const node_link&) = delete;
   node_link& operator=(const node_link&) = delete;
 
-  /// Forms the world with the agent again and again. Errors: none.
-  [[nodiscard]] task<void> run(runtime& rt, store& meeting, duration suspect_after,
-                               duration lost_after);
+  /// Forms the world with the agent again and again, until `over` is set. Errors: none.
+  [[nodiscard]] task<void> run(runtime& rt, store& meeting, const session_options& limits,
+                               event& over);
 
   /// Lets the agent start a worker, once it has joined. Errors: world_error
   /// (`not_joined`) saying why there is no worker.
@@ -53,11 +54,14 @@ class node_link {
     std::string text;
   };
 
-  [[nodiscard]] task<void> serve(world& w);
+  [[nodiscard]] task<void> meet_agents(runtime& rt, store& meeting,
+                                       const session_options& limits, event& over);
+  [[nodiscard]] task<void> serve(world& w, event& over);
   [[nodiscard]] task<void> greet(world& w);
   [[nodiscard]] task<void> read(world& w);
   [[nodiscard]] task<void> write(world& w);
-  [[nodiscard]] task<void> until_joined();
+  [[nodiscard]] task<void> order_start(int worker, std::shared_ptr<node_seat> seat,
+                                       std::string invitation);
   void push(const node_wire::order_head& head, std::string text);
   void take_report(const node_wire::report_head& head, std::string text);
   void lose() noexcept;

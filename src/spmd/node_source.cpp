@@ -49,11 +49,10 @@ node_link& node_source::node_of(int worker) const noexcept {
   return *nodes_[static_cast<std::size_t>(worker / how_.workers_per_node)];
 }
 
-task<void> node_source::run() {
+task<void> node_source::run(event& over) {
   std::vector<task<void>> links;
   for (const auto& node : nodes_) {
-    links.push_back(
-        node->run(runtime_, store_, how_.limits.suspect_after, how_.limits.lost_after));
+    links.push_back(node->run(runtime_, store_, how_.limits, over));
   }
   co_await when_all(std::move(links));
 }

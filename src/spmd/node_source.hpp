@@ -30,7 +30,7 @@ class node_source final : public worker_source {
     session_ = name;
     count_ = workers;
   }
-  [[nodiscard]] task<void> run() override;
+  [[nodiscard]] task<void> run(event& over) override;
   [[nodiscard]] task<void> start(int worker, std::uint64_t incarnation) override;
   [[nodiscard]] task<std::string> ended(int worker) override;
   [[nodiscard]] task<void> end(int worker, duration patience) override;

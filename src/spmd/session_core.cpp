@@ -124,7 +124,12 @@ task<void> session_core::begin(std::shared_ptr<session_core> self) {
 }
 
 task<void> session_core::hold(std::shared_ptr<session_core> self) {
-  co_await when_any(self->run(), self->source_->run());
+  event all_ended;
+  auto live = [&]() -> task<void> {
+    co_await self->run();
+    all_ended.set();
+  };
+  co_await when_all(live(), self->source_->run(all_ended));
   self->over_.set();
 }
 

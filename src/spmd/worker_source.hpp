@@ -21,12 +21,9 @@ class worker_source {
 
   /// Is told the session's name and how many workers it has, before all else.
   virtual void name_session(const std::string& name, int workers) = 0;
-  /// Does what the source does beside its other tasks, until it is cancelled: when all
-  /// workers were ended. Errors: none.
-  [[nodiscard]] virtual task<void> run() {
-    event never;
-    co_await never;
-  }
+  /// Does what the source does beside its other tasks, until `over` is set: then all
+  /// workers were ended. Errors: none. Lifetime: the event outlives the task.
+  [[nodiscard]] virtual task<void> run(event& over) { co_await over; }
   /// Returns where controller and workers meet.
   [[nodiscard]] virtual store& meeting() noexcept = 0;
   /// Starts the incarnation, which joins by itself. Precondition: the one before was

@@ -16,7 +16,7 @@
 
 #include "launch/own_address.hpp"
 #include "link/secret_file.hpp"
-#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/scope.hpp"
 #include "manyworlds/io/signals.hpp"
 #include "manyworlds/launch/process_guard.hpp"
 #include "manyworlds/store/tcp_store.hpp"
@@ -132,18 +132,20 @@ int run(const arguments& a) {
                                 .wait = std::chrono::duration_cast<mw::duration>(
                                     std::chrono::duration<double>(a.wait))},
                                std::move(program));
-  auto serving = [&]() -> mw::task<bool> {
-    co_await agent.run();
-    co_return true;
+  int order = 0;
+  auto obey = [&](mw::task<mw::received_signal> came) -> mw::task<void> {
+    order = (co_await std::move(came)).number;
+    agent.end();
   };
-  const auto [served, order] =
-      rt.run([](mw::task<bool> serve,
-                mw::task<mw::received_signal> end) -> mw::task<std::pair<bool, int>> {
-        const auto [ended, came] =
-            co_await mw::when_any(std::move(serve), std::move(end));
-        co_return std::pair(ended.has_value(), came ? came->number : 0);
-      }(serving(), std::move(told_to_end)));
-  return served ? 0 : of_signal + order;
+  auto serve = [&]() -> mw::task<void> {
+    co_await mw::scope::run([&](mw::scope& s) -> mw::task<void> {
+      s.spawn(obey(std::move(told_to_end)));
+      co_await agent.run();
+      s.cancel();
+    });
+  };
+  rt.run(serve());
+  return order == 0 ? 0 : of_signal + order;
 }
 
 }  // namespace

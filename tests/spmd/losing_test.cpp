@@ -8,10 +8,13 @@ namespace manyworlds::spmd_tests {
 
 namespace {
 
-/// Processes alone can be killed.
+/// Processes alone can be killed, here or on nodes.
 template <class Body>
 void in_processes(int workers, Body body, session_options limits = {}) {
-  in_session(worker_kind::processes, workers, body, limits);
+  for (const worker_kind kind : {worker_kind::processes, worker_kind::nodes}) {
+    CAPTURE(static_cast<int>(kind));
+    in_session(kind, workers, body, limits);
+  }
 }
 
 pid_t pid_of(const session& s, int worker) {

@@ -1,109 +1,24 @@
 // Sessions over nodes: each has an agent that starts its workers (disco A12 to A15, A56).
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <thread>
 
 #include "manyworlds/launch/process_options.hpp"
+#include "manyworlds/launch/supervised_process.hpp"
 #include "manyworlds/store/tcp_store.hpp"
 #include "session_fixture.hpp"
-#include "spmd/node_agent.hpp"
-#include "spmd/node_source.hpp"
-#include "spmd/session_core.hpp"
+#include "spmd/node_wire.hpp"
 
 namespace manyworlds::spmd_tests {
 
 namespace {
-
-constexpr const char* secret_of_tests = "of these tests";
-
-runtime_options guarded(const char* secret) {
-  runtime_options options;
-  options.secret = secret;
-  return options;
-}
-
-/// A node: an agent with a runtime of its own, as mwnode is.
-class node_of_test {
- public:
-  node_of_test(const std::string& controller, int node,
-               const char* program = SESSION_WORKER, const char* secret = secret_of_tests,
-               duration wait = 60s)
-      : rt_(guarded(secret)),
-        meeting_(rt_, controller, store_options(secret)),
-        agent_(rt_, meeting_, place_of(controller, node, wait), process_options(program)),
-        serving_(rt_.start(agent_.run())) {}
-
-  node_of_test(const node_of_test&) = delete;
-  node_of_test& operator=(const node_of_test&) = delete;
-  ~node_of_test() {
-    rt_.stop(0s);
-    (void)serving_.wait_for(10s);
-  }
-
-  /// Ends when the agent has; gives what it threw.
-  [[nodiscard]] std::string end() {
-    REQUIRE(serving_.wait_for(longest_session()));
-    try {
-      serving_.get();
-    } catch (const std::exception& e) {
-      return e.what();
-    }
-    return {};
-  }
-
- private:
-  static detail::node_place place_of(const std::string& controller, int node,
-                                     duration wait) {
-    detail::node_place place;
-    place.node = node;
-    place.store = controller;
-    place.wait = wait;
-    return place;
-  }
-  static tcp_store_options store_options(const char* secret) {
-    tcp_store_options options;
-    options.secret = secret;
-    return options;
-  }
-
-  runtime rt_;
-  tcp_store meeting_;
-  detail::node_agent agent_;
-  started<void> serving_;
-};
-
-/// A session over nodes, of which the test starts the agents at `address`.
-class session_over_nodes {
- public:
-  explicit session_over_nodes(int count, int per_node, session_options limits = {})
-      : how_{.count = count, .workers_per_node = per_node, .limits = limits},
-        rt_(guarded(secret_of_tests)),
-        source_(std::make_unique<detail::node_source>(rt_, how_)),
-        address_(source_->address()) {}
-
-  [[nodiscard]] const std::string& address() const noexcept { return address_; }
-
-  template <class Body>
-  void run(Body body) {
-    auto whole = [&]() -> task<void> {
-      session s = co_await detail::start_session(
-          rt_, std::move(source_), how_.count * how_.workers_per_node, how_.limits);
-      co_await body(s);
-      co_await s.close();
-    };
-    rt_.run([](task<void> all) -> task<void> {
-      co_await within(std::move(all), longest_session());
-    }(whole()));
-  }
-
- private:
-  const nodes how_;
-  runtime rt_;
-  std::unique_ptr<detail::node_source> source_;
-  const std::string address_;
-};
 
 template <class Body>
 std::string refused_start(session_over_nodes& all, Body body) {
@@ -167,8 +82,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "S-e: a node whose agent is lost takes its workers along, and another agent of that "
-    "node brings them back") {
+    "S-e: an agent that is lost takes the workers of its node along, and another one "
+    "brings them back") {
   session_over_nodes all(2, 2);
   node_of_test first(all.address(), 0);
   auto second = std::make_unique<node_of_test>(all.address(), 1);
@@ -208,6 +123,30 @@ TEST_CASE("an agent with another secret does not join, and disturbs no other") {
       [](session& s) -> task<void> { CHECK(co_await s.call(add_one, 1).from(0) == 2); });
 }
 
+#ifdef MWNODE
+TEST_CASE("mwnode joins by the secret of a file, which its workers are given too") {
+  const std::string folder =
+      std::filesystem::temp_directory_path() / ("mwnode." + std::to_string(::getpid()));
+  REQUIRE(std::filesystem::create_directory(folder));
+  const struct clean_up {
+    const std::string& folder;
+    ~clean_up() { std::filesystem::remove_all(folder); }
+  } at_last{folder};
+  const std::string secret = folder + "/secret";
+  std::ofstream(secret) << secret_of_tests << '\n';
+  REQUIRE(::chmod(secret.c_str(), 0600) == 0);
+  session_over_nodes all(1, 2);
+  all.run_beside(
+      process_options(MWNODE, {all.address(), "--node", "0", "--secret-file", secret,
+                               "--log-dir", folder + "/logs", "--", SESSION_WORKER}),
+      [](session& s) -> task<void> {
+        CHECK(co_await s.call(fails_on, 1000).all() == ints(2, 2));
+      });
+  for (const char* const log : {"worker-0.log", "worker-1.log"})
+    CHECK(std::filesystem::exists(folder + "/logs/" + log));
+}
+#endif
+
 TEST_CASE("a node has one agent: another one of its number is refused") {
   session_over_nodes all(1, 1);
   node_of_test right(all.address(), 0);
@@ -237,42 +176,76 @@ TEST_CASE("a program that is missing on a node, or ends at once, is an error the
   }
 }
 
+namespace {
+
+using detail::node_wire::report_head;
+using detail::node_wire::report_kind;
+
+/// Joins as the agent of node 0, says these, with bytes behind the last, and is
+/// refused.
+void pretend(const std::string& address, const std::vector<report_head>& says,
+             std::size_t bytes) {
+  runtime rt(guarded(secret_of_tests));
+  tcp_store_options options;
+  options.secret = secret_of_tests;
+  tcp_store meeting(rt, address, options);
+  rt.run([](runtime& of, store& at, std::vector<report_head> heads,
+            std::size_t behind) -> task<void> {
+    world w(of, at, {.name = detail::node_wire::node_name(0), .rank = 1, .size = 2});
+    co_await w;
+    const std::vector<std::byte> text(behind);
+    try {
+      for (std::size_t i = 0; i + 1 < heads.size(); ++i)
+        co_await w.send_message(heads[i], to{0}, lane(0));
+      co_await w.send_message(heads.back(), text, to{0}, lane(0));
+      for (;;) co_await w.recv_message<detail::node_wire::order_head>(from{0}, lane(0));
+    } catch (const world_error& e) {
+      CHECK(e.cause() == cause::broken_by_user);
+    }
+  }(rt, meeting, says, bytes));
+}
+
+report_head report(report_kind kind, int number) {
+  report_head head{};
+  head.kind = kind;
+  head.worker = number;
+  return head;
+}
+
+}  // namespace
+
 TEST_CASE(
-    "what is no agent, or of another version, is named, and a right one may follow") {
+    "what is no agent, or of another version, is refused, and a right one follows") {
   session_over_nodes all(1, 1);
-  auto pretend = [&](detail::node_wire::report_kind kind, int number, std::size_t bytes) {
-    detail::node_wire::report_head says{};
-    says.kind = kind;
-    says.worker = number;
-    runtime rt(guarded(secret_of_tests));
-    tcp_store_options options;
-    options.secret = secret_of_tests;
-    tcp_store meeting(rt, all.address(), options);
-    rt.run([&]() -> task<void> {
-      world w(rt, meeting,
-              {.name = detail::node_wire::node_name(0), .rank = 1, .size = 2});
-      co_await w;
-      const std::vector<std::byte> text(bytes);
-      try {
-        co_await w.send_message(says, text, to{0}, lane(0));
-        const auto told =
-            co_await w.recv_message<detail::node_wire::order_head>(from{0}, lane(0));
-        CHECK_MESSAGE(false, "an order is given to it: " << int(told.head.kind));
-      } catch (const world_error& e) {
-        CHECK(e.cause() == cause::broken_by_user);
-      }
-    }());
-  };
   std::optional<node_of_test> right;
   std::jthread pretending([&] {
-    using detail::node_wire::report_kind;
-    pretend(report_kind::hello, 7, 0);
-    pretend(report_kind::started, 1, 0);
-    pretend(report_kind::hello, 1, 100'000);
+    pretend(all.address(), {report(report_kind::hello, 7)}, 0);
+    pretend(all.address(), {report(report_kind::started, 1)}, 0);
+    pretend(all.address(), {report(report_kind::hello, 1)}, 100'000);
     right.emplace(all.address(), 0);
   });
   all.run(
       [](session& s) -> task<void> { CHECK(co_await s.call(add_one, 1).from(0) == 2); });
+}
+
+TEST_CASE("an agent that says too much is lost, before any memory is taken for it") {
+  session_over_nodes all(1, 1);
+  std::jthread pretending([&] {
+    pretend(all.address(), {report(report_kind::hello, 1), report(report_kind::ended, 0)},
+            std::size_t{64} << 20);
+  });
+  const std::string refused =
+      refused_start(all, [](session&) -> task<void> { co_return; });
+  CHECK(has(refused, "a report of 67108864 bytes"));
+}
+
+TEST_CASE("an agent of another version is named where none follows it") {
+  session_over_nodes all(1, 1, {.start = 1s});
+  std::jthread pretending(
+      [&] { pretend(all.address(), {report(report_kind::hello, 7)}, 0); });
+  const std::string refused =
+      refused_start(all, [](session&) -> task<void> { co_return; });
+  CHECK(has(refused, "node 0 speaks version 7 of what agents are told, and not 1"));
 }
 
 TEST_CASE("disco A61: agents and workers end with their controller") {

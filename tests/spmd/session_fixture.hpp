@@ -1,21 +1,24 @@
-// Sessions for tests, of threads and of processes.
+// Sessions for tests, of threads, of processes and over nodes.
 #pragma once
 
 #include <doctest/doctest.h>
 
 #include <chrono>
-#include <cstdlib>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "session_functions.hpp"
+#include "session_over_nodes.hpp"
 
 namespace manyworlds::spmd_tests {
 
 using namespace std::chrono_literals;
 
-enum class worker_kind { threads, processes };
+enum class worker_kind { threads, processes, nodes };
 
+/// Precondition: it is not over nodes, which need a runtime of their own.
 inline task<session> start_session(runtime& rt, worker_kind kind, int workers,
                                    session_options limits = {}) {
   if (kind == worker_kind::threads) {
@@ -25,30 +28,32 @@ inline task<session> start_session(runtime& rt, worker_kind kind, int workers,
       rt, processes{.workers = workers, .program = SESSION_WORKER, .limits = limits});
 }
 
-inline duration longest_session() {
-  const char* const seconds = std::getenv("MANYWORLDS_SESSION_SECONDS");
-  return 60s + std::chrono::seconds(seconds ? std::atoi(seconds) : 0);
-}
-
 /// Runs `body(session&)` with a session, within a time.
 template <class Body>
 void in_session(worker_kind kind, int workers, Body body, session_options limits = {}) {
+  if (kind == worker_kind::nodes) {
+    const int count = workers % 2 == 0 ? 2 : 1;
+    session_over_nodes all(count, workers / count, limits);
+    std::vector<std::unique_ptr<node_of_test>> agents;
+    for (int node = 0; node < count; ++node)
+      agents.push_back(std::make_unique<node_of_test>(all.address(), node));
+    return all.run(body);
+  }
   runtime rt;
   auto whole = [&]() -> task<void> {
     session s = co_await start_session(rt, kind, workers, limits);
     co_await body(s);
     co_await s.close();
   };
-  rt.run([](task<void> all) -> task<void> {
-    co_await within(std::move(all), longest_session());
-  }(whole()));
+  rt.run(in_time(whole()));
 }
 
 /// Runs `body(session&)` with a session of each kind.
 template <class Body>
 void in_each_kind(int workers, Body body, session_options limits = {}) {
-  for (const worker_kind kind : {worker_kind::threads, worker_kind::processes}) {
-    CAPTURE(kind == worker_kind::threads);
+  for (const worker_kind kind :
+       {worker_kind::threads, worker_kind::processes, worker_kind::nodes}) {
+    CAPTURE(static_cast<int>(kind));
     in_session(kind, workers, body, limits);
   }
 }
