@@ -27,15 +27,16 @@ void register_book::fill(register_id which, const call_record& call,
   for (const call_part& part : call.parts) {
     const auto own = std::ranges::find(at.on, part.worker, &holder::worker);
     holder& here = own == at.on.end() ? at.on.emplace_back() : *own;
-    here = {part.worker, part.incarnation, call.id, call.function, again};
+    here = {part.worker, part.incarnation, call.id, call.function, again, nullptr};
   }
 }
 
-void register_book::fail(register_id which, const call_record& call) noexcept {
+void register_book::fail(register_id which, const call_record& call,
+                         const std::shared_ptr<const failure>& why) noexcept {
   if (!is_live(which)) return;
   for (holder& each : entries_[which.index].on) {
     // One that another call was to fill later is as that one leaves it.
-    if (each.made_by == call.id) each.incarnation = 0;
+    if (each.made_by == call.id) each.never_made = why;
   }
 }
 
@@ -43,12 +44,6 @@ std::vector<int> register_book::workers_of(register_id which) const {
   std::vector<int> all;
   for (const holder& each : entries_[which.index].on) all.push_back(each.worker);
   return all;
-}
-
-failure register_book::holder::never_made() const {
-  return failure(cause::register_lost,
-                 fmt::format("call {} of {}, which should have made an argument, failed",
-                             made_by, function));
 }
 
 std::optional<failure> register_book::why_not_filled(register_id which,
@@ -69,8 +64,8 @@ std::optional<failure> register_book::why_not(register_id which, int worker,
   if (why) return why;
   const entry& at = entries_[which.index];
   const holder& here = *at.find(worker);
+  if (here.never_made) return *here.never_made;
   if (here.incarnation == incarnation) return std::nullopt;
-  if (here.incarnation == 0) return here.never_made();
   why = failure(cause::register_lost,
                 fmt::format("what call {} of {} made was lost with incarnation {} of "
                             "worker {}",
@@ -82,8 +77,9 @@ std::optional<failure> register_book::why_not(register_id which, int worker,
 std::optional<failure> register_book::why_never_made(register_id which) const {
   if (!is_live(which)) return std::nullopt;
   const entry& at = entries_[which.index];
-  const auto absent = std::ranges::find(at.on, std::uint64_t{0}, &holder::incarnation);
-  return absent == at.on.end() ? std::nullopt : std::optional(absent->never_made());
+  const auto absent = std::ranges::find_if(
+      at.on, [](const holder& each) { return each.never_made != nullptr; });
+  return absent == at.on.end() ? std::nullopt : std::optional(*absent->never_made);
 }
 
 std::vector<register_id> register_book::replayable_on(int worker) const {

@@ -48,7 +48,8 @@ class register_book {
   void fill(register_id which, const call_record& call,
             std::shared_ptr<const kept_call> again);
   /// Notes that the call has failed: it is not there, unless another has filled it.
-  void fail(register_id which, const call_record& call) noexcept;
+  void fail(register_id which, const call_record& call,
+            const std::shared_ptr<const failure>& why) noexcept;
 
   /// Returns the workers that it is for. Precondition: it is live.
   [[nodiscard]] std::vector<int> workers_of(register_id which) const;
@@ -92,15 +93,15 @@ class register_book {
  private:
   struct holder {
     int worker;
-    /// The incarnation that has it; 0 if the call failed that should have made it.
+    /// The incarnation that has it.
     std::uint64_t incarnation;
     /// The call that filled it last here, or is to.
     std::uint64_t made_by;
     std::string function;
     /// Null if it is not replayable.
     std::shared_ptr<const kept_call> again;
-
-    [[nodiscard]] failure never_made() const;
+    /// Why that call has not filled it; null if it has, or may.
+    std::shared_ptr<const failure> never_made;
   };
   struct entry {
     register_id which;

@@ -37,23 +37,25 @@ register_id register_in(const session_core& session, const register_node* node) 
 }
 
 remote_request request_on(const std::shared_ptr<session_core>& core,
-                          const std::vector<int>& workers, source_position where) {
+                          const std::vector<int>& workers) {
   if (!core) throw std::invalid_argument("a handle without a session");
   remote_request request;
   request.core = core;
   request.workers = workers;
-  request.where = where;
   return request;
 }
 
 remote_request sync_request(std::shared_ptr<session_core> core, std::vector<int> workers,
                             source_position where) {
-  return request_on(core, workers, where);
+  remote_request request = request_on(core, workers);
+  request.where = where;
+  return request;
 }
 
 sync_awaitable await_register(const register_node* node, source_position where) {
   const std::shared_ptr<session_core> core = session_of(node);
-  remote_request request = request_on(core, core->workers_of(node->id), where);
+  remote_request request = request_on(core, core->workers_of(node->id));
+  request.where = where;
   request.into = node->id;
   return sync_awaitable(std::move(request));
 }

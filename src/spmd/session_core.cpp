@@ -754,6 +754,20 @@ void session_core::give_up(call_record& call, cause why) noexcept {
   if (open->is_over()) settle(open);
 }
 
+/// What is said of those that take what a call should have made.
+static failure why_not_made(const call_record& call) {
+  // A chain of such calls names as many as fit.
+  constexpr std::size_t longest_reason = 1024;
+  const std::string& reason = call.why->detail;
+  failure f(
+      cause::register_lost,
+      fmt::format("call {} of {}, which should have made an argument, failed{}", call.id,
+                  call.function,
+                  reason.empty() || reason.size() > longest_reason ? "" : ": " + reason));
+  f.rank = call.why->rank;
+  return f;
+}
+
 /// Ends a call on all of its workers, and those that wait for what it should have made.
 void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
   if (call->has_failed()) return;
@@ -769,16 +783,15 @@ void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
   examine(*call);
   const register_id result = call->head.result;
   if (!call->head.has(command_flag::fills)) return;
-  registers_.fail(result, *call);
+  failure not_made = why_not_made(*call);
+  registers_.fail(result, *call, std::make_shared<const failure>(not_made));
   std::vector<std::shared_ptr<call_record>> behind;
   for (auto at = open_.upper_bound(call->id); at != open_.end(); ++at) {
     if (at->second->waits_for(call->id)) behind.push_back(at->second);
   }
   for (const auto& next : behind) {
-    fail(next, failure(cause::register_lost,
-                       fmt::format("call {} of {}, which should have made an argument, "
-                                   "failed",
-                                   call->id, call->function)));
+    if (next->told.empty()) next->told = call->told;
+    fail(next, not_made);
     if (next->is_over()) settle(next);
   }
 }

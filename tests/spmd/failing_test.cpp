@@ -33,6 +33,32 @@ TEST_CASE("disco A47, S-b: what throws on one worker is ended on all, and named"
   });
 }
 
+TEST_CASE("a call's error says in which line it was awaited") {
+  in_session(worker_kind::threads, 1, [](session& s) -> task<void> {
+    const auto line_of = [](const call_error& e) {
+      CHECK(std::string_view(e.where().file_name()).ends_with("failing_test.cpp"));
+      return e.where().line();
+    };
+    const unsigned before = source_position().line();
+    unsigned at = 0;
+    try {
+      co_await s.call(fails_on, 0);
+    } catch (const call_error& e) {
+      at = line_of(e);
+    }
+    CHECK(at == before + 3);
+    // Of an issued one too, which fails elsewhere.
+    const dref<int> x = co_await s.issue(fails_on, 0);
+    try {
+      co_await s.sync();
+    } catch (const call_error& e) {
+      at = line_of(e);
+    }
+    CHECK(at == before + 9);
+    CHECK(x);
+  });
+}
+
 TEST_CASE("disco A49: what throws on all workers is one error") {
   in_each_kind(3, [](session& s) -> task<void> {
     const refusal told = co_await refusal_of(s.call(fails_on, -1));
@@ -52,10 +78,16 @@ TEST_CASE(
     // The one that takes what was never made has its own error.
     const refusal second = co_await refusal_of(s.sync());
     CHECK((second.cause == cause::none || second.cause == cause::register_lost));
+    if (second.cause == cause::register_lost && second.function == "one_more") {
+      CHECK(second.says("worker 1, incarnation 1: asked to fail 1"));
+      REQUIRE(!second.workers.empty());
+      CHECK(second.workers[0].worker == 1);
+    }
     co_await s.sync();
     const refusal refused = co_await refusal_of(s.call(one_more, x));
     CHECK(refused.cause == cause::register_lost);
     CHECK(refused.says("of fails_on, which should have made an argument, failed"));
+    CHECK(refused.says("worker 1, incarnation 1: asked to fail 1"));
     CHECK(y);
     // Its own await tells it too.
     const dref<int> z = co_await s.issue(fails_on, 0);

@@ -12,11 +12,19 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/foreign_awaitable.hpp"
 #include "manyworlds/detail/frame_pool.hpp"
+#include "manyworlds/source_position.hpp"
 
 namespace manyworlds::inline v0::detail {
 
 template <class T>
 class task_promise;
+
+/// Holds for what a task awaits that is told in which line it does.
+template <class Awaitable>
+concept notes_its_place = requires(std::remove_reference_t<Awaitable>& awaitable,
+                                   source_position where) {
+  awaitable.note_place(where);
+};
 
 /// Says how a task ended.
 enum class task_outcome : unsigned char { running, returned, threw, cancelled };
@@ -62,7 +70,13 @@ class promise_base : public continuation {
   }
 
   template <class Awaitable>
-  auto await_transform(Awaitable&& awaitable);
+  requires(!notes_its_place<Awaitable>) auto await_transform(Awaitable&& awaitable);
+  // Apart from the others, whose frames would be larger by the place.
+  template <notes_its_place Awaitable>
+  auto await_transform(Awaitable&& awaitable, source_position where = source_position()) {
+    awaitable.note_place(where);
+    return suspension_of(std::forward<Awaitable>(awaitable));
+  }
 
   static void* operator new(std::size_t size) { return frame_pool::allocate(size); }
   static void operator delete(void* p, std::size_t size) noexcept {
@@ -89,6 +103,9 @@ class promise_base : public continuation {
   }
 
  private:
+  template <class Awaitable>
+  auto suspension_of(Awaitable&& awaitable);
+
   template <class Awaiter>
   friend class task_suspension;
 
@@ -228,7 +245,13 @@ class task_suspension {
 };
 
 template <class Awaitable>
-auto promise_base::await_transform(Awaitable&& awaitable) {
+requires(!notes_its_place<Awaitable>) auto promise_base::await_transform(
+    Awaitable&& awaitable) {
+  return suspension_of(std::forward<Awaitable>(awaitable));
+}
+
+template <class Awaitable>
+auto promise_base::suspension_of(Awaitable&& awaitable) {
   if constexpr (!is_awaitable<Awaitable>) {
     refuse_to_await<Awaitable>();
     return refused_awaiter<refused_result<Awaitable>>();

@@ -57,7 +57,7 @@ struct remote_request {
   std::string function;
   /// The number of its types' code; 0 if only the workers know them.
   std::uint64_t types = 0;
-  source_position where;
+  source_position where = source_position("", 0);  ///< line 0: not known
   /// The workers, by their ids in the order of their ranks.
   std::vector<int> workers;
   value_writer values;

@@ -46,10 +46,13 @@ class MANYWORLDS_EXPORT call_error : public world_error {
   /// Returns the call's number in its session: 1 for the first.
   [[nodiscard]] std::uint64_t call() const noexcept { return facts_->call; }
   [[nodiscard]] const std::string& function() const noexcept { return facts_->function; }
-  /// Returns where the controller called it.
+  /// Returns where the controller awaited it, or where the call's `from`, `all` or
+  /// `within` stands. Line 0 is unknown: that of a call given to `scope::spawn`.
   [[nodiscard]] source_position where() const noexcept { return facts_->where; }
-  /// Returns what the workers said that failed by themselves, the first one first. It is
-  /// empty if none did: the call was given up, or refused before any worker got it.
+  /// Returns what the workers said that failed by themselves, the first one first. Where
+  /// an argument was never made, this is what they said of the call that should have made
+  /// it. It is empty if none did: the call was given up, or refused before any worker got
+  /// it.
   [[nodiscard]] const std::vector<worker_text>& workers() const noexcept {
     return facts_->told;
   }

@@ -48,8 +48,7 @@ void write_argument(remote_request& into, const Given& given) {
 
 /// Returns a request of a session, without its arguments.
 [[nodiscard]] remote_request request_on(const std::shared_ptr<session_core>& core,
-                                        const std::vector<int>& workers,
-                                        source_position where);
+                                        const std::vector<int>& workers);
 
 }  // namespace detail
 
@@ -202,8 +201,7 @@ class mesh {
       static_assert(fit,
                     "an argument does not fit: T& and const T& take a mw::dref<T>, "
                     "all other parameters a value");
-      detail::remote_request request =
-          detail::request_on(core_, workers_, source_position());
+      detail::remote_request request = detail::request_on(core_, workers_);
       request.function = function.name();
       request.types = function.types().number();
       request.is_alone = function.is_alone();
@@ -218,8 +216,7 @@ class mesh {
   remote_call<any_value> describe_any(const any_function& function,
                                       detail::answer_wish wish,
                                       const Given&... given) const {
-    detail::remote_request request =
-        detail::request_on(core_, workers_, source_position());
+    detail::remote_request request = detail::request_on(core_, workers_);
     request.function = function.name();
     request.is_alone = function.is_alone();
     request.fills = true;

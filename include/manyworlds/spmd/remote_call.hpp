@@ -168,6 +168,10 @@ class MANYWORLDS_MUST_AWAIT remote_call : public detail::not_for_asio {
     return std::move(*this);
   }
 
+  /// Is told where it is awaited.
+  void note_place(source_position where) noexcept {
+    if (request_.where.line() == 0) request_.where = where;
+  }
   /// Makes the call. Errors: those of `mesh`.
   detail::typed_remote_awaiter<Gives> operator co_await() && noexcept {
     return detail::typed_remote_awaiter<Gives>(std::move(request_));
