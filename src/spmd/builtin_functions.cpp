@@ -1,6 +1,7 @@
 #include "spmd/builtin_functions.hpp"
 
 #include "manyworlds/world/world.hpp"
+#include "spmd/local_places.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -11,6 +12,13 @@ const function_table& builtin_functions() {
       {copy_function,
        [](const tensor& from) { return tensor::copy_of(from.view(), from.shape()); }},
       {copy_any_function, [](const any_value& from) { return from; }},
+      {local_function,
+       [](const worker& me, const held_value& held) {
+         const worker_facts& facts = access::core(me);
+         if (facts.locals == nullptr)
+           throw value_error("its worker is in another process than the controller");
+         facts.locals->fill(facts.call, held);
+       }},
       {broadcast_function,
        [](worker& me, tensor& data, rank_t at) -> task<void> {
          co_await me.world().broadcast(data, root(at));

@@ -75,19 +75,21 @@ any_value call_frame::take_any() {
   return held.read(held.value.get());
 }
 
-void* call_frame::take_held(type_token wanted) {
+const held_value& call_frame::find_held(std::string_view wanted) {
   const value_kind given = arguments_.next();
   if (given != value_kind::reference) {
     throw value_error(std::string(describe(given)) + ", where a dref of " +
-                      std::string(wanted.name()) + " is wanted");
+                      std::string(wanted) + " is wanted");
   }
   const held_value& held = registers_.find(arguments_.reference());
   MW_ASSERT(held.type && held.value, "a register that is found holds a value");
-  if (*held.type != wanted) {
-    throw value_error("a register of " + std::string(held.type->name()) + ", where " +
-                      std::string(wanted.name()) + " is wanted");
-  }
-  return held.value.get();
+  return held;
+}
+
+void check_type(const held_value& held, type_token wanted) {
+  if (*held.type == wanted) return;
+  throw value_error("a register of " + std::string(held.type->name()) + ", where " +
+                    std::string(wanted.name()) + " is wanted");
 }
 
 void call_frame::refuse_value(type_token type) {

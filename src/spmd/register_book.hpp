@@ -76,6 +76,16 @@ class register_book {
     return entries_[which.index].find(worker)->again;
   }
 
+  /// Keeps what it holds on worker 0 as long as the register has its name, or until the
+  /// next time, and returns it. Precondition: it is live.
+  void* keep_local(register_id which, std::shared_ptr<void> value) noexcept {
+    entries_[which.index].local = std::move(value);
+    return entries_[which.index].local.get();
+  }
+  void let_locals_go() noexcept {
+    for (entry& each : entries_) each.local = nullptr;
+  }
+
   [[nodiscard]] bool has_dropped() const noexcept { return !dropped_->empty(); }
   /// Takes those that were dropped: `use(which, workers)` is called for each, and its
   /// index is free then.
@@ -109,6 +119,8 @@ class register_book {
     /// The first call that was to fill it.
     std::uint64_t named_by = 0;
     std::string function;
+    /// What `session::local` has given.
+    std::shared_ptr<void> local;
 
     [[nodiscard]] const holder* find(int worker) const noexcept {
       for (const holder& each : on) {

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
+#include "spmd/local_places.hpp"
+#include "spmd/mixed_source.hpp"
 #include "spmd/node_source.hpp"
-#include "spmd/process_source.hpp"
 #include "spmd/session_core.hpp"
-#include "spmd/thread_source.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -58,6 +58,19 @@ sync_awaitable await_register(const register_node* node, source_position where) 
   request.where = where;
   request.into = node->id;
   return sync_awaitable(std::move(request));
+}
+
+remote_request local_request(const std::shared_ptr<session_core>& core,
+                             const register_node* of, type_token wanted,
+                             source_position where) {
+  remote_request request = request_on(core, {0});
+  request.where = where;
+  request.function = local_function.name();
+  request.types = local_function.types().number();
+  request.is_alone = true;
+  request.take(register_in(*core, of));
+  request.local = std::make_shared<local_place>(wanted);
+  return request;
 }
 
 // --- awaiters ------------------------------------------------------------
@@ -111,6 +124,10 @@ void remote_awaiter::check() const {
 register_handle remote_awaiter::take_register() noexcept {
   MW_ASSERT(record_->result, "a call that gives a register has made one");
   return std::move(record_->result);
+}
+
+void* remote_awaiter::keep_local() const {
+  return request_.core->keep_local(*record_, request_.local->take());
 }
 
 value_reader remote_awaiter::answer_of(std::size_t rank) const {
@@ -200,8 +217,15 @@ task<session> session::start(runtime& rt, processes how) {
   check_start(how.workers, how.limits);
   if (how.how == nullptr && how.program.empty())
     throw std::invalid_argument("session: its workers have no program");
-  auto source = std::make_unique<process_source>(
-      rt, how.how != nullptr ? *how.how : process_options(how.program.str()), how.limits);
+  process_options program =
+      how.how != nullptr ? *how.how : process_options(how.program.str());
+  std::unique_ptr<worker_source> source;
+  if (how.worker0) {
+    source = std::make_unique<mixed_source>(rt, std::move(program),
+                                            how.worker0->functions(), how.limits);
+  } else {
+    source = std::make_unique<process_source>(rt, std::move(program), how.limits);
+  }
   co_return co_await start_session(rt, std::move(source), how.workers, how.limits);
 }
 

@@ -15,6 +15,7 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "spmd/local_places.hpp"
 #include "spmd/mesh_name.hpp"
 #include "spmd/register_file.hpp"
 #include "world/runtime_core.hpp"
@@ -189,6 +190,7 @@ void session_core::end(cause why, const std::string& text) noexcept {
   replacer_.end();
   tell_untold();
   events_.close();
+  registers_.let_locals_go();
 }
 
 void session_core::spawn(task<void> child) {
@@ -483,6 +485,19 @@ std::vector<int> session_core::workers_of(register_id which) const {
   return registers_.workers_of(which);
 }
 
+void* session_core::keep_local(const call_record& call, std::shared_ptr<void> value) {
+  if (is_over_) refuse(call, failure(cause::closed, "the session has ended"));
+  if (!value) {
+    refuse(call, failure(cause::protocol_error,
+                         "worker 0 says that it has shown a value, and has not"));
+  }
+  const register_id which = call.taken.front();
+  if (!registers_.is_live(which)) {
+    refuse(call, failure(cause::register_lost, "its dref was dropped before it ended"));
+  }
+  return registers_.keep_local(which, std::move(value));
+}
+
 void dropped_registers::tell_session() noexcept {
   // It may be the last share of the session, which takes the mutex when it ends.
   std::shared_ptr<void> last;
@@ -582,6 +597,7 @@ std::shared_ptr<call_record> session_core::issue(remote_request& request) {
         std::ranges::find(request.workers, request.from) - request.workers.begin());
   }
   if (request.wish >= answer_wish::one_value) call->answers.resize(call->parts.size());
+  if (request.local) source_->locals(0)->expect(call->id, request.local);
   open_.emplace(call->id, call);
   for (std::size_t rank = 0; rank < call->parts.size(); ++rank) {
     const bool asks = request.wish == answer_wish::all_values ||
@@ -629,6 +645,11 @@ void session_core::check(const remote_request& request, const call_record& call)
       std::ranges::count(request.workers, request.from) == 0) {
     refuse(call, failure(cause::invalid_argument,
                          fmt::format("worker {} is not in the mesh", request.from)));
+  }
+  if (request.local && source_->locals(0) == nullptr) {
+    refuse(call, failure(cause::invalid_argument,
+                         "worker 0 is in another process: its values are local with "
+                         "mw::processes::worker0 = mw::in_controller(functions)"));
   }
   for (const int id : request.workers) {
     const worker_link& link = link_of(id);

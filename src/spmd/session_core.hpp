@@ -92,6 +92,9 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   /// Returns the workers that a register is for. Errors: std::invalid_argument if it was
   /// dropped.
   [[nodiscard]] std::vector<int> workers_of(register_id which) const;
+  /// Keeps what a worker of this process showed in that call, and returns it. Errors:
+  /// call_error for null, and if its dref was dropped meanwhile.
+  [[nodiscard]] void* keep_local(const call_record& call, std::shared_ptr<void> value);
 
   // --- what its links tell
   void note_freed(const worker_link& link, std::uint64_t call) noexcept;

@@ -9,13 +9,15 @@
 
 namespace manyworlds::inline v0::detail {
 
-/// What such runtimes have from the controller's: how it waits and where it logs.
+/// What such runtimes have from the controller's: how it waits, where it logs, and what
+/// it proves to its peers.
 static runtime_options options_of_workers(runtime& controller) {
   const runtime_options& given = access::core(controller).options();
   runtime_options options;
   options.thread_name = "mw-worker";
   options.spin = given.spin;
   options.engine = given.engine;
+  options.secret = given.secret;
   options.heartbeat = given.heartbeat;
   options.shared_memory = given.shared_memory;
   options.read_peers = given.read_peers;
@@ -31,10 +33,10 @@ static runtime_options options_of_workers(runtime& controller) {
 class thread_source::worker_place {
  public:
   worker_place(const runtime_options& options, store& meeting,
-               const function_table& functions, worker_seat seat)
+               const function_table& functions, worker_seat seat, local_places& locals)
       : runtime_(options),
-        running_(
-            runtime_.start(run(runtime_, meeting, functions, std::move(seat), end_))) {}
+        running_(runtime_.start(
+            run(runtime_, meeting, functions, std::move(seat), locals, end_))) {}
 
   /// How it ended, for those that wait for that, also beyond this object.
   struct ending {
@@ -45,14 +47,15 @@ class thread_source::worker_place {
 
  private:
   static task<void> run(runtime& rt, store& meeting, const function_table& functions,
-                        worker_seat seat, std::shared_ptr<ending> end) {
+                        worker_seat seat, local_places& locals,
+                        std::shared_ptr<ending> end) {
     // Also when it is cancelled with its runtime.
     const struct teller {
       ending& at;
       ~teller() { at.told.set(); }
     } at_last{*end};
     try {
-      worker_loop loop(rt, meeting, functions, std::move(seat));
+      worker_loop loop(rt, meeting, functions, std::move(seat), &locals);
       co_await loop.run();
     } catch (...) {
       end->text = handled_exception_text();
@@ -65,10 +68,11 @@ class thread_source::worker_place {
 };
 
 thread_source::thread_source(runtime& controller, const function_table& functions,
-                             const session_options& limits)
+                             const session_options& limits, store* meeting)
     : options_(options_of_workers(controller)),
       functions_(functions),
       limits_(limits),
+      meeting_(meeting != nullptr ? meeting : &own_meeting_),
       maker_("mw-session") {}
 
 thread_source::~thread_source() {
@@ -80,8 +84,8 @@ task<void> thread_source::start(int worker, std::uint64_t incarnation) {
   std::shared_ptr<worker_place> made;
   co_await offload(maker_, [&] {
     made = std::make_shared<worker_place>(
-        options_, meeting_, functions_,
-        worker_seat{session_, worker, count_, incarnation, limits_});
+        options_, *meeting_, functions_,
+        worker_seat{session_, worker, count_, incarnation, limits_}, locals_);
   });
   workers_[worker] = std::move(made);
 }

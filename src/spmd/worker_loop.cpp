@@ -49,10 +49,11 @@ struct worker_loop::outcome {
 };
 
 worker_loop::worker_loop(runtime& rt, store& meeting, const function_table& functions,
-                         worker_seat seat)
+                         worker_seat seat, local_places* locals)
     : runtime_(rt),
       functions_(functions),
       seat_(std::move(seat)),
+      locals_(locals),
       meshes_(rt, meeting, seat_),
       control_(rt, meeting,
                {.name = control_name(seat_.session, seat_.id),
@@ -296,7 +297,8 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
                      .size = static_cast<rank_t>(seat_.workers),
                      .runtime = &runtime_,
                      .beside = beside_,
-                     .stop = call.stop.get_token()};
+                     .stop = call.stop.get_token(),
+                     .locals = locals_};
   // What the controller does not know of the function is as it is here.
   const bool is_alone = c.is_of_any_types() && found.is_alone();
   if (mesh_seat* const at = is_alone ? nullptr : meshes_.find(c.head.mesh)) {

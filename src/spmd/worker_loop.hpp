@@ -34,11 +34,12 @@ namespace manyworlds::inline v0::detail {
 ///
 /// Two tasks: `read` takes what comes at once, so that a call can be ended while it runs;
 /// `obey` carries out. Thread: the reactor of the worker's runtime. Lifetime: runtime,
-/// store and table outlive it.
+/// store, table and places outlive it.
 class worker_loop {
  public:
+  /// `locals` is null unless the worker is a thread of the controller's process.
   worker_loop(runtime& rt, store& meeting, const function_table& functions,
-              worker_seat seat);
+              worker_seat seat, local_places* locals = nullptr);
   worker_loop(const worker_loop&) = delete;
   worker_loop& operator=(const worker_loop&) = delete;
   ~worker_loop();
@@ -89,6 +90,7 @@ class worker_loop {
   runtime& runtime_;
   const function_table& functions_;
   const worker_seat seat_;
+  local_places* const locals_;
   worker_meshes meshes_;
   world control_;
   register_file registers_;

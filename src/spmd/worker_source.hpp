@@ -10,6 +10,8 @@
 
 namespace manyworlds::inline v0::detail {
 
+class local_places;
+
 /// Starts and ends incarnations of workers. Thread: the session's reactor. Lifetime: its
 /// tasks have ended when it is destroyed, which ends all that it has started.
 class worker_source {
@@ -36,6 +38,9 @@ class worker_source {
   [[nodiscard]] virtual task<void> end(int worker, duration patience) = 0;
   /// Returns the number of its process; 0 for a thread.
   [[nodiscard]] virtual std::int64_t pid(int worker) const noexcept = 0;
+  /// Returns the places that its calls can fill; null unless it is a thread of this
+  /// process.
+  [[nodiscard]] virtual local_places* locals(int) noexcept { return nullptr; }
 };
 
 }  // namespace manyworlds::inline v0::detail

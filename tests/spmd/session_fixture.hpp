@@ -16,7 +16,12 @@ namespace manyworlds::spmd_tests {
 
 using namespace std::chrono_literals;
 
-enum class worker_kind { threads, processes, nodes };
+enum class worker_kind {
+  threads,
+  processes,
+  nodes,
+  mixed  ///< worker 0 is a thread
+};
 
 /// Precondition: it is not over nodes, which need a runtime of their own.
 inline task<session> start_session(runtime& rt, worker_kind kind, int workers,
@@ -24,8 +29,9 @@ inline task<session> start_session(runtime& rt, worker_kind kind, int workers,
   if (kind == worker_kind::threads) {
     return session::start(rt, threads(workers, test_functions(), limits));
   }
-  return session::start(
-      rt, processes{.workers = workers, .program = SESSION_WORKER, .limits = limits});
+  processes how{.workers = workers, .program = SESSION_WORKER, .limits = limits};
+  if (kind == worker_kind::mixed) how.worker0 = in_controller(test_functions());
+  return session::start(rt, how);
 }
 
 /// Runs `body(session&)` with a session, within a time.

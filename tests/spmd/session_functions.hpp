@@ -58,6 +58,7 @@ inline constexpr remote_function<part_of_model(int)> load_other{"add_one", alone
 inline constexpr remote_function<int()> rank_here{"rank_here"};
 inline constexpr remote_function<std::vector<int>()> place_alone{"place_alone", alone};
 inline constexpr remote_function<int()> size_here{"size_here"};
+inline constexpr remote_function<int()> process_here{"process_here", alone};
 inline constexpr remote_function<int(int)> fails_on{"fails_on"};
 inline constexpr remote_function<int(const int&)> one_more{"one_more", alone};
 inline constexpr remote_function<void(int&, int)> add_to{"add_to", alone};
@@ -148,6 +149,7 @@ inline const function_table& test_functions() {
                      static_cast<int>(me.incarnation()));
        }},
       {size_here, [](const worker& me) { return static_cast<int>(me.size()); }},
+      {process_here, [] { return static_cast<int>(::getpid()); }},
       {fails_on,
        [](worker& me, int which) -> task<int> {
          if (me.id() == which || which < 0)

@@ -9,6 +9,8 @@
 
 namespace manyworlds::inline v0::detail {
 
+struct held_value;
+
 /// Keeps a tensor in a register.
 inline constexpr remote_function<tensor(tensor)> put_function{"mw.put", alone};
 /// Makes a tensor of zeros.
@@ -18,6 +20,10 @@ inline constexpr remote_function<tensor(const tensor&)> copy_function{"mw.copy",
 /// Gives a copy of a register's value.
 inline constexpr remote_function<any_value(const any_value&)> copy_any_function{
     "mw.copy_any", alone};
+
+/// Shows the controller a register's value, on a worker in its process.
+inline constexpr remote_function<void(const held_value&)> local_function{"mw.local",
+                                                                         alone};
 
 // What the workers of a mesh do together, as the namesakes of its world.
 inline constexpr remote_function<void(tensor&, rank_t)> broadcast_function{

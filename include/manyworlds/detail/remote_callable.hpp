@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -30,6 +31,9 @@ template <class T>
 [[nodiscard]] any_value read_held(const void* value) {
   return *static_cast<const T*>(value);
 }
+
+/// Throws value_error if a register holds a value of another type.
+void check_type(const held_value& held, type_token wanted);
 
 /// Finds the registers that a call names.
 class register_lookup {
@@ -66,7 +70,14 @@ class call_frame {
   template <class T>
   [[nodiscard]] T& take_register() {
     begin_argument();
-    return *static_cast<T*>(take_held(type_token::of<T>()));
+    const held_value& held = find_held(type_token::of<T>().name());
+    check_type(held, type_token::of<T>());
+    return *static_cast<T*>(held.value.get());
+  }
+  /// Reads the next argument, which names a register of any type.
+  [[nodiscard]] const held_value& take_held() {
+    begin_argument();
+    return find_held("any type");
   }
   /// Reads all arguments that are left.
   [[nodiscard]] std::vector<any_value> take_rest();
@@ -104,7 +115,7 @@ class call_frame {
  private:
   void begin_argument();
   [[nodiscard]] any_value take_any();
-  [[nodiscard]] void* take_held(type_token wanted);
+  [[nodiscard]] const held_value& find_held(std::string_view wanted);
   [[noreturn]] static void refuse_value(type_token type);
 
   value_reader arguments_;
@@ -171,6 +182,13 @@ struct read_argument<const any_value&> {
   explicit read_argument(call_frame& frame) : value(frame.take_value<any_value>()) {}
   const any_value& give() noexcept { return value; }
   any_value value;
+};
+/// A register of any type, as it is kept.
+template <>
+struct read_argument<const held_value&> {
+  explicit read_argument(call_frame& frame) : value(frame.take_held()) {}
+  const held_value& give() noexcept { return value; }
+  const held_value& value;
 };
 template <>
 struct read_argument<any_parameters> {

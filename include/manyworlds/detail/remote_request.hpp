@@ -13,6 +13,7 @@
 #include "manyworlds/coro/continuation.hpp"
 #include "manyworlds/detail/access.hpp"
 #include "manyworlds/detail/native_only.hpp"
+#include "manyworlds/detail/type_token.hpp"
 #include "manyworlds/source_position.hpp"
 #include "manyworlds/spmd/argument.hpp"
 #include "manyworlds/spmd/value_reader.hpp"
@@ -23,6 +24,7 @@ namespace manyworlds::inline v0::detail {
 
 class call_record;
 struct kept_call;
+class local_place;
 class register_node;
 class session_core;
 
@@ -73,6 +75,8 @@ struct remote_request {
   bool is_replayable = false;
   /// Of a call that is made again: itself, as it is kept.
   std::shared_ptr<const kept_call> again;
+  /// Of a `session::local`: where its worker leaves the value.
+  std::shared_ptr<local_place> local;
 
   /// Writes a register as the next argument.
   void take(register_id which) {
@@ -101,6 +105,9 @@ class remote_awaiter : public native_only {
   void tell_of_earlier() const;
   /// Returns the register that it fills.
   [[nodiscard]] register_handle take_register() noexcept;
+  /// Returns what a worker of this process showed; the register's dref keeps it alive.
+  /// Errors: call_error if it showed nothing, or the dref was dropped meanwhile.
+  [[nodiscard]] void* keep_local() const;
   /// Reads what a worker gave, by its rank.
   [[nodiscard]] value_reader answer_of(std::size_t rank) const;
   [[nodiscard]] std::size_t answers() const noexcept;
@@ -141,6 +148,38 @@ class MANYWORLDS_MUST_AWAIT sync_awaitable : public not_for_asio {
  private:
   remote_request request_;
 };
+
+/// Awaits what a register holds on worker 0, as it is there.
+template <class T>
+class local_awaiter : public remote_awaiter {
+ public:
+  using remote_awaiter::remote_awaiter;
+  T& await_resume() const {
+    check();
+    return *static_cast<T*>(keep_local());
+  }
+};
+
+/// What `session::local` gives.
+template <class T>
+class MANYWORLDS_MUST_AWAIT local_awaitable : public not_for_asio {
+ public:
+  using value_type = T&;
+
+  explicit local_awaitable(remote_request&& request) noexcept
+      : request_(std::move(request)) {}
+  local_awaiter<T> operator co_await() && noexcept {
+    return local_awaiter<T>(std::move(request_));
+  }
+
+ private:
+  remote_request request_;
+};
+
+/// Makes the request of a `session::local`.
+[[nodiscard]] remote_request local_request(const std::shared_ptr<session_core>& core,
+                                           const register_node* of, type_token wanted,
+                                           source_position where);
 
 /// Returns what waits for the call that fills a register.
 [[nodiscard]] sync_awaitable await_register(const register_node* node,

@@ -116,6 +116,30 @@ class session : public mesh {
   /// std::invalid_argument for a worker that is not there.
   [[nodiscard]] task<void> respawn(int worker) const;
 
+  /// Gives what a register holds on worker 0, without a copy, if that worker is a thread
+  /// of this process: with `threads`, and with `processes::worker0`. It is a call on that
+  /// worker, behind all that was issued to it before.
+  ///
+  ///     mw::tensor& logits = co_await tp.local(output);
+  ///     logits.as<float>()[0] = 0;
+  ///     auto tokens = co_await tp.call(pick, output).from(0);  // it sees the change
+  ///
+  /// Thread: the worker has one of its own. The value is the caller's until the next call
+  /// that takes or fills the register is issued, and again when that has ended.
+  /// Lifetime: it lives until its dref is dropped, `local` gives another of that dref, or
+  /// the session ends; also if the worker is lost, or fills the register with another.
+  ///
+  /// Errors, here: std::invalid_argument for a dref that refers to nothing or belongs to
+  /// another session. At the await: those of `mesh`; call_error (`invalid_argument`) if
+  /// worker 0 is in another process, or has no such register; `handler_failed` if what
+  /// it holds is no T; `register_lost` also if the dref was dropped before the end.
+  template <class T>
+  [[nodiscard]] detail::local_awaitable<T> local(
+      const dref<T>& of, source_position where = source_position()) const {
+    return detail::local_awaitable<T>(detail::local_request(
+        core(), detail::access::core(of), detail::type_token::of<T>(), where));
+  }
+
   /// Describes the workers, by id. Errors: std::invalid_argument for a handle without a
   /// session, as of all others.
   [[nodiscard]] std::vector<session_worker> describe() const;

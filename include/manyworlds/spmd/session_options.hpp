@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <string_view>
 
 #include "manyworlds/inline_text.hpp"
@@ -79,6 +80,28 @@ class threads {
   session_options limits_;
 };
 
+/// Puts worker 0 of a session of processes into the controller's process, as a thread
+/// with a runtime of its own and these functions.
+///
+///     mw::session tp = co_await mw::session::start(
+///         rt, mw::processes{.workers = 4, .program = "./worker",
+///                           .worker0 = mw::in_controller(functions)});
+///     mw::tensor& logits = co_await tp.local(output);
+///
+/// What crashes it crashes the controller. It cannot be killed: a worker that is stuck is
+/// told of, and one that is replaced ends when its function does. Lifetime: the table
+/// outlives the session.
+class in_controller {
+ public:
+  explicit in_controller(const function_table& functions) noexcept
+      : functions_(&functions) {}
+
+  [[nodiscard]] const function_table& functions() const noexcept { return *functions_; }
+
+ private:
+  const function_table* functions_;
+};
+
 /// Describes workers that are processes of this machine: each runs `program`, which calls
 /// `worker_main`.
 ///
@@ -96,6 +119,9 @@ struct processes {
   /// has ended.
   const process_options* how = nullptr;
   session_options limits = {};
+  /// Worker 0 has a process of its own, so that its segmentation fault is not the
+  /// controller's, unless this puts it there.
+  std::optional<in_controller> worker0 = std::nullopt;
 };
 
 /// Describes workers on several machines, `workers_per_node` on each: worker k is on node

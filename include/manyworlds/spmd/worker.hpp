@@ -17,6 +17,8 @@ class world;
 
 namespace detail {
 
+class local_places;
+
 /// What stands behind a `worker` during one call. Lifetime: that of the call.
 struct worker_facts {
   int id = 0;
@@ -30,6 +32,8 @@ struct worker_facts {
   memory_place place = {};
   device_stream stream = {};
   std::stop_token stop = {};
+  /// Null unless it is a thread of the controller's process.
+  local_places* locals = nullptr;
 };
 
 [[noreturn]] void refuse_without_mesh();
@@ -84,6 +88,10 @@ class worker {
  private:
   friend struct detail::access;
   explicit worker(const detail::worker_facts& facts) noexcept : facts_(facts) {}
+  /// What `detail::access::core` gives.
+  [[nodiscard]] const detail::worker_facts& existing_core() const noexcept {
+    return facts_;
+  }
 
   const detail::worker_facts& facts_;
 };
