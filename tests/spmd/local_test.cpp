@@ -38,6 +38,12 @@ task<refusal> refusal_of_local(const session& s, const dref<T>& of) {
   co_return refusal{};
 }
 
+/// A value of which the controller can see the end.
+struct watched {
+  std::shared_ptr<int> held;
+};
+constexpr remote_function<watched(int)> watch{"watch", alone};
+
 /// Says that it has shown a value, and has not.
 constexpr remote_function<void(const int&)> lying{"mw.local", alone};
 
@@ -66,6 +72,7 @@ TEST_CASE(
     co_await s.issue(add_to, x, 1000);
     int& here = co_await s.local(x);
     CHECK(here > 1000);
+    CHECK(&co_await within(s.local(x), 10s) == &here);
     here = 7;
     // The other worker has its own.
     const std::vector<int> seen = co_await s.call(one_more, x).all();
@@ -293,6 +300,31 @@ TEST_CASE(
       }(rt, kind, is_closed));
     }
   }
+}
+
+TEST_CASE(
+    "local: a value that was shown ends with its dref, the next one or the session") {
+  const function_table functions{
+      {watch, [](int x) { return watched{std::make_shared<int>(x)}; }}};
+  runtime rt;
+  rt.run([](runtime& on, const function_table& table) -> task<void> {
+    session s = co_await session::start(on, threads(1, table));
+    const dref<watched> x = co_await s.call(watch, 1);
+    const std::weak_ptr<int> first = (co_await s.local(x)).held;
+    co_await s.call(watch, 2).into(x);
+    CHECK(!first.expired());
+    const std::weak_ptr<int> second = (co_await s.local(x)).held;
+    CHECK(first.expired());
+    dref<watched> y = co_await s.call(watch, 3);
+    const std::weak_ptr<int> third = (co_await s.local(y)).held;
+    y = dref<watched>();
+    co_await s.sync();
+    CHECK(third.expired());
+    co_await s.respawn(0);
+    CHECK(*second.lock() == 2);
+    co_await s.close();
+    CHECK(second.expired());
+  }(rt, functions));
 }
 
 TEST_CASE("a runtime that stops ends a session with worker 0 in its process") {
