@@ -129,10 +129,10 @@ class session : public mesh {
   /// Lifetime: it lives until its dref is dropped, `local` gives another of that dref, or
   /// the session ends; also if the worker is lost, or fills the register with another.
   ///
-  /// Errors, here: std::invalid_argument for a dref that refers to nothing or belongs to
-  /// another session. At the await: those of `mesh`; call_error (`invalid_argument`) if
-  /// worker 0 is in another process, or has no such register; `handler_failed` if what
-  /// it holds is no T; `register_lost` also if the dref was dropped before the end.
+  /// Errors: std::invalid_argument, here, for a dref that refers to nothing or belongs to
+  /// another session. At the await those of `mesh`. `invalid_argument`: worker 0 is in
+  /// another process, or has no such register. `handler_failed`: what it holds is no T.
+  /// `register_lost`: also if the dref was dropped before the end.
   template <class T>
   [[nodiscard]] detail::local_awaitable<T> local(
       const dref<T>& of, source_position where = source_position()) const {
