@@ -194,6 +194,7 @@
 #include "spmd/any_function.cpp"
 #include "spmd/any_value.cpp"
 #include "spmd/builtin_functions.cpp"
+#include "spmd/call_watch.cpp"
 #include "spmd/function_table.cpp"
 #include "spmd/node_agent.cpp"
 #include "spmd/node_link.cpp"

@@ -454,6 +454,40 @@ void write_job(json_writer& out, const job_report& j) {
   out.end_array().end_object();
 }
 
+// --- sessions
+
+void write_session(text_writer& out, const session_report& s) {
+  out.line(0, "session {}: {} workers, {} calls open", s.name, s.workers.size(),
+           s.open_calls);
+  for (const session_worker_report& w : s.workers) {
+    std::string what = w.state;
+    if (w.call != 0) {
+      what +=
+          fmt::format("; {} (call {}) for {}", w.doing, w.call, duration_text(w.in_call));
+    }
+    if (w.silent_for)
+      what += fmt::format("; it has not said for {} what it does",
+                          duration_text(*w.silent_for));
+    const std::string pid = w.pid == 0 ? "a thread" : fmt::format("pid {}", w.pid);
+    out.line(1, "worker {} ({}, incarnation {}): {}; {} commands begun, {} wait", w.id,
+             pid, w.incarnation, what, w.begun, w.waiting);
+  }
+}
+
+void write_session(json_writer& out, const session_report& s) {
+  out.object().field("name", std::string_view(s.name)).field("open_calls", s.open_calls);
+  out.key("workers").array();
+  for (const session_worker_report& w : s.workers) {
+    out.object().field("id", w.id).field("pid", w.pid);
+    out.field("incarnation", w.incarnation).field("state", std::string_view(w.state));
+    out.field("waiting", w.waiting).field("begun", w.begun).field("call", w.call);
+    out.field("doing", std::string_view(w.doing)).field("in_call_ms", ms(w.in_call));
+    write_or_null(out, "silent_ms", w.silent_for, [&](duration d) { out.value(ms(d)); });
+    out.end_object();
+  }
+  out.end_array().end_object();
+}
+
 }  // namespace
 
 std::string text_of(const runtime_report& r) {
@@ -470,6 +504,9 @@ std::string text_of(const runtime_report& r) {
   }
   write_serving(out, r.serving);
   for (const job_report& j : r.jobs) write_job(out, j);
+  if (r.sessions) {
+    for (const session_report& s : *r.sessions) write_session(out, s);
+  }
   out.line(0, "worlds: {}", r.worlds.size());
   for (const world_report& w : r.worlds) write_world(out, w);
   out.line(0, "worlds that ended lately, oldest first: {}", r.ended_worlds.size());
@@ -499,7 +536,14 @@ std::string json_of(const runtime_report& r) {
   write_serving(out, r.serving);
   out.key("jobs").array();
   for (const job_report& j : r.jobs) write_job(out, j);
-  out.end_array().key("worlds").array();
+  out.end_array();
+  write_or_null(out, "sessions", r.sessions,
+                [&](const std::vector<session_report>& sessions) {
+                  out.array();
+                  for (const session_report& s : sessions) write_session(out, s);
+                  out.end_array();
+                });
+  out.key("worlds").array();
   for (const world_report& w : r.worlds) write_world(out, w);
   out.end_array().key("ended_worlds").array();
   for (const ended_world_report& w : r.ended_worlds) {

@@ -152,6 +152,31 @@ struct job_report {
   std::vector<std::string> verdicts;
 };
 
+/// A worker, as the controller of its session knows it.
+struct session_worker_report {
+  int id = 0;
+  std::int64_t pid = 0;  ///< 0 for a thread
+  std::uint64_t incarnation = 0;
+  /// "starting", "ready", "stuck in ...", or how it was lost.
+  std::string state;
+  std::size_t waiting = 0;  ///< commands that it was not sent yet
+  std::size_t begun = 0;    ///< commands that it has not said to have done
+  /// The call that it was in when it was asked last, and what that waits for; 0 without
+  /// one, or without an answer.
+  std::uint64_t call = 0;
+  std::string doing;
+  duration in_call{0};
+  /// Time since it was asked, where it has not answered.
+  std::optional<duration> silent_for;
+};
+
+/// A session of which this process is the controller.
+struct session_report {
+  std::string name;
+  std::size_t open_calls = 0;
+  std::vector<session_worker_report> workers;
+};
+
 struct runtime_report {
   process_identity identity;
   std::string thread_name;
@@ -166,6 +191,8 @@ struct runtime_report {
   std::vector<task_report> failed_tasks;
   serving_report serving;
   std::vector<job_report> jobs;
+  /// Unknown while the reactor does not answer.
+  std::optional<std::vector<session_report>> sessions;
   std::vector<world_report> worlds;
   /// Worlds that ended last, oldest first.
   std::vector<ended_world_report> ended_worlds;

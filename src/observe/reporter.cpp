@@ -57,7 +57,7 @@ std::shared_ptr<const Answer> ask_of(inquiry<Answer>& question, reactor_report& 
 reporter::reporter(runtime_core& rt)
     : core_(rt),
       since_(rt.service().now()),
-      user_(rt.user(), [this] { return collect_transfers(); }),
+      user_(rt.user(), [this] { return collect_user(); }),
       service_(rt.service(), [this] { return collect_service(); }) {}
 
 runtime_report reporter::report() {
@@ -66,14 +66,14 @@ runtime_report reporter::report() {
   report.service = report_on(core_.service());
   // Ask the reactors before the rest is read. So the report holds what they were told
   // before, and all ages are as of one moment, even if the answers took long.
-  std::shared_ptr<const transfers> moved;
+  std::shared_ptr<const user_part> used;
   std::shared_ptr<const service_part> served;
   if (core_.env().starts_threads()) {
-    moved = ask_of(user_, report.user);
+    used = ask_of(user_, report.user);
     served = ask_of(service_, report.service);
   } else {
     // In a simulation one thread turns everything, and it is this one.
-    moved = std::make_shared<const transfers>(collect_transfers());
+    used = std::make_shared<const user_part>(collect_user());
     served = std::make_shared<const service_part>(collect_service());
   }
 
@@ -97,12 +97,13 @@ runtime_report reporter::report() {
   }
   for (const auto& w : core_.worlds().snapshot()) {
     report.worlds.push_back(report_on(*w, now));
-    if (moved) add(*moved, report.worlds.back());
+    if (used) add(used->moved, report.worlds.back());
     if (served) add(*served, report.worlds.back());
   }
   for (const ended_world& w : core_.worlds().ended()) {
     report.ended_worlds.push_back({w.name, w.epoch, w.first_cause.text(), now - w.when});
   }
+  if (used) report.sessions = used->sessions;
   if (served) report.links = served->links;
   report.recent = recent_operations();
   return report;
@@ -129,10 +130,27 @@ void reporter::tell_of_job(std::weak_ptr<const job_source> ask) {
   jobs_.push_back(std::move(ask));
 }
 
-reporter::transfers reporter::collect_transfers() const {
-  transfers all;
+void reporter::tell_of_session(std::weak_ptr<const session_source> ask) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(sessions_, [](const auto& each) { return each.expired(); });
+  sessions_.push_back(std::move(ask));
+}
+
+reporter::user_part reporter::collect_user() {
+  user_part all;
   for (const auto& w : core_.worlds().snapshot())
-    all[w->instance()] = report_on_transfers(*w);
+    all.moved[w->instance()] = report_on_transfers(*w);
+  std::vector<std::weak_ptr<const session_source>> sessions;
+  {
+    const std::lock_guard lock(mutex_);
+    sessions = sessions_;
+  }
+  // Without the mutex: the last share of a session may end here.
+  for (const auto& each : sessions) {
+    const auto ask = each.lock();
+    if (!ask) continue;
+    if (auto told = (*ask)()) all.sessions.push_back(*std::move(told));
+  }
   return all;
 }
 

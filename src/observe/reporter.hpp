@@ -38,6 +38,9 @@ class reporter {
   /// it asks: a report may be under way at its end. Thread: any.
   using job_source = std::function<job_report()>;
   void tell_of_job(std::weak_ptr<const job_source> ask);
+  /// Likewise of a session. It is asked on the reactor; nothing if it has ended.
+  using session_source = std::function<std::optional<session_report>()>;
+  void tell_of_session(std::weak_ptr<const session_source> ask);
 
  private:
   using transfers = std::map<std::uint64_t, transfer_report>;
@@ -47,17 +50,24 @@ class reporter {
     std::map<std::uint64_t, std::vector<bool>> left;
   };
 
+  /// What only the reactor of users' tasks may read.
+  struct user_part {
+    transfers moved;
+    std::vector<session_report> sessions;
+  };
+
   static void add(const transfers& moved, world_report& to);
   static void add(const service_part& served, world_report& to);
-  [[nodiscard]] transfers collect_transfers() const;
+  [[nodiscard]] user_part collect_user();
   [[nodiscard]] service_part collect_service() const;
   [[nodiscard]] std::vector<operation_report> recent_operations() const;
 
   runtime_core& core_;
-  std::mutex mutex_;  ///< of the jobs
+  std::mutex mutex_;  ///< of the jobs and sessions
   std::vector<std::weak_ptr<const job_source>> jobs_;
+  std::vector<std::weak_ptr<const session_source>> sessions_;
   const time_point since_;
-  inquiry<transfers> user_;
+  inquiry<user_part> user_;
   inquiry<service_part> service_;
 };
 

@@ -3,8 +3,8 @@
 //
 // Commands are counted; the worker carries them out in the order in which they came, and
 // says in each reply how many it has done. The controller never has more on their way
-// than fit the window, so that `end`, `resume` and `alert`, which are not counted and are
-// read at once, never wait behind what the worker cannot take.
+// than fit the window, so that `end`, `resume`, `alert` and `ask`, which are not counted
+// and are read at once, never wait behind what the worker cannot take.
 //
 // A command that asks for an answer gets one `ended`. A call that fails by itself is
 // answered by `failed`, asked or not; the worker then holds all later commands until
@@ -39,6 +39,7 @@ enum class command_kind : std::uint8_t {
   end = 6,      ///< of `call`: do not begin it, or cancel it. Not counted
   resume = 7,   ///< go on behind `call`; the world of `mesh` forms anew. Not counted
   alert = 8,    ///< do not sleep for a while: calls come. Not counted
+  ask = 9,      ///< say what is going on. Not counted
 };
 
 enum class command_flag : std::uint8_t {
@@ -76,6 +77,8 @@ enum class reply_kind : std::uint8_t {
   skipped = 3,  ///< as it was told, and is held
   /// Only says what is done; with a call, that it was ended before its turn.
   progress = 4,
+  /// Says which call is being carried out, and as values since when and what it does.
+  status = 5,
 };
 
 struct reply_head {

@@ -56,9 +56,10 @@ struct received_command {
 [[nodiscard]] inline bool reply_fits(const command_wire::reply_head& head,
                                      std::size_t bytes) noexcept {
   using command_wire::reply_kind;
-  if (head.kind < reply_kind::ended || head.kind > reply_kind::progress) return false;
+  if (head.kind < reply_kind::ended || head.kind > reply_kind::status) return false;
   const std::size_t most = head.kind == reply_kind::ended ? command_wire::most_value_bytes
                            : head.kind == reply_kind::failed ? command_wire::longest_text
+                           : head.kind == reply_kind::status ? command_wire::longest_text
                                                              : 0;
   return head.values_bytes <= most && head.beside_bytes <= bytes &&
          (head.kind == reply_kind::ended || head.beside_bytes == 0) &&

@@ -101,6 +101,7 @@ void session_core::check_workers(std::span<const int> workers) const {
 
 task<void> session_core::begin(std::shared_ptr<session_core> self) {
   self->check_reactor();
+  self->watch_.show(self);
   (void)self->runtime_.start(hold(self));
   self->has_begun_ = true;
   std::string absent;
@@ -143,6 +144,7 @@ task<void> session_core::run() {
   const auto body = [this](scope& s) -> task<void> {
     lives_ = &s;
     s.spawn(watch_silence());
+    s.spawn(watch_.run());
     for (const auto& link : links_) s.spawn(live(*link));
     co_await closing_;
     auto dropped = [this]() -> task<void> { co_await dropped_; };

@@ -151,6 +151,10 @@ bool worker_link::fits(const reply_head& head, std::size_t bytes) const noexcept
 }
 
 void worker_link::take_reply(const reply_head& head, received_block block) {
+  if (head.kind == reply_kind::status) {
+    take_status(head, block);
+    return note_done(head.done);
+  }
   if (head.call == stuck_call_ && head.kind != reply_kind::progress && is_stuck()) {
     stuck_in_.clear();
     core_.note_freed(*this, head.call);
@@ -189,6 +193,25 @@ void worker_link::take_reply(const reply_head& head, received_block block) {
     }
   }
   note_done(head.done);
+}
+
+void worker_link::take_status(const reply_head& head, received_block& block) {
+  try {
+    value_reader in = block.values_at(0, head.values_bytes, 0);
+    said_ = {head.call, argument<std::string>::read(in),
+             duration(argument<std::int64_t>::read(in)), core_.home().now()};
+    asked_.reset();
+  } catch (const value_error& e) {
+    control_.fail(std::string("a status that is none: ") + e.what());
+  }
+}
+
+void worker_link::ask() {
+  if (asked_ || state_ != worker_state::ready) return;
+  asked_ = core_.home().now();
+  command_head head{};
+  head.kind = command_kind::ask;
+  tell(head);
 }
 
 void worker_link::note_done(std::uint64_t done) {
@@ -256,6 +279,8 @@ void worker_link::note_stuck(const call_record& in) {
 
 void worker_link::lose(failure why, std::string how) {
   stuck_in_.clear();
+  said_ = {};
+  asked_.reset();
   is_leaving_ = false;
   state_ = worker_state::lost;
   why_lost_ = std::move(why);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -61,6 +62,22 @@ class worker_link {
   /// Returns the call that it does not end; empty if there is none.
   [[nodiscard]] const std::string& stuck_in() const noexcept { return stuck_in_; }
   [[nodiscard]] bool is_stuck() const noexcept { return !stuck_in_.empty(); }
+  /// Asks what it does, unless it owes an answer.
+  void ask();
+  /// What it has said last.
+  struct status {
+    std::uint64_t call = 0;
+    std::string doing;
+    duration in_call{0};
+    time_point told;
+  };
+  [[nodiscard]] const status& said() const noexcept { return said_; }
+  /// Returns since when it owes an answer.
+  [[nodiscard]] std::optional<time_point> asked() const noexcept { return asked_; }
+  /// Returns how many commands it was not sent yet, and how many it was, of which it has
+  /// not said that they are done.
+  [[nodiscard]] std::size_t waiting() const noexcept { return outbox_.size(); }
+  [[nodiscard]] std::size_t begun() const noexcept { return flights_.size(); }
   /// Notes that it is being lost: what ended it is not known yet.
   void note_leaving() noexcept { is_leaving_ = true; }
   [[nodiscard]] bool is_leaving() const noexcept { return is_leaving_; }
@@ -85,6 +102,7 @@ class worker_link {
   [[nodiscard]] bool fits(const command_wire::reply_head& head,
                           std::size_t bytes) const noexcept;
   void take_reply(const command_wire::reply_head& head, received_block block);
+  void take_status(const command_wire::reply_head& head, received_block& block);
   void note_done(std::uint64_t done);
   [[nodiscard]] bool may_send() const noexcept;
 
@@ -103,6 +121,8 @@ class worker_link {
   std::deque<flight> flights_;
   std::uint64_t done_ = 0;
   std::size_t bytes_in_flight_ = 0;
+  status said_;
+  std::optional<time_point> asked_;
   bool is_leaving_ = false;
   event wake_;  ///< there may be something to send
   event decided_;

@@ -34,6 +34,8 @@ struct worker_loop::running_call {
   std::uint64_t id;
   mesh_seat* mesh;
   std::stop_source stop;
+  std::string_view name;
+  time_point since;
 };
 
 /// How a call has ended here.
@@ -100,6 +102,8 @@ task<void> worker_loop::read() {
       resume(c);
     } else if (c.head.kind == command_kind::alert) {
       stay_awake();
+    } else if (c.head.kind == command_kind::ask) {
+      co_await tell_status();
     } else {
       waiting_.push_back(std::move(c));
       arrived_.set();
@@ -230,7 +234,7 @@ task<void> worker_loop::execute(command& c) {
   if (unwanted_.erase(id) != 0) {
     out.how = reply_kind::skipped;
   } else if (c.head.kind == command_kind::call) {
-    running_call call{id, nullptr, {}};
+    running_call call{id, nullptr, {}, c.name(), runtime_.home().now()};
     running_ = &call;
     try {
       co_await run_function(c, call, out);
@@ -403,6 +407,29 @@ task<void> worker_loop::tell_progress(std::uint64_t will_skip) {
   head.done = told_ = std::max(told_, done_);
   head.kind = reply_kind::progress;
   co_await control_.send_message(head, to{0}, lane(0));
+}
+
+task<void> worker_loop::tell_status() {
+  std::string doing;
+  duration age{0};
+  if (running_ != nullptr) {
+    doing = "in " + std::string(running_->name);
+    age = runtime_.home().now() - running_->since;
+    const std::string waits = running_->mesh ? running_->mesh->under_way() : "";
+    if (!waits.empty()) doing += ": " + waits;
+  }
+  doing.resize(std::min(doing.size(), command_wire::longest_text / 2));
+  value_writer told;
+  told.text(doing);
+  told.integer(age.count());
+  reply_head head{};
+  head.call = running_ != nullptr ? running_->id : 0;
+  // An answer that is being sent counts its call already.
+  head.done = told_ = std::max(told_, done_);
+  head.kind = reply_kind::status;
+  const sent_block block(told.written());
+  head.values_bytes = static_cast<std::uint32_t>(block.size());
+  co_await send_block(control_, head, block, to{0});
 }
 
 }  // namespace manyworlds::inline v0::detail

@@ -86,6 +86,8 @@ class worker_loop {
   [[nodiscard]] task<void> tell_done(done_call which);
   /// Says what is done, and of which call that was ended before its turn.
   [[nodiscard]] task<void> tell_progress(std::uint64_t will_skip = 0);
+  /// Says what is being carried out.
+  [[nodiscard]] task<void> tell_status();
 
   runtime& runtime_;
   const function_table& functions_;

@@ -22,6 +22,30 @@ bool mesh_seat::is_in_collective() const {
   return op != nullptr;
 }
 
+std::string mesh_seat::under_way() const {
+  if (is_forming) return "waits for its mesh's world";
+  if (!is_up()) return {};
+  const world_core& core = access::core(world);
+  const auto worker_of = [this](rank_t each) {
+    return " worker " + std::to_string(ids[static_cast<std::size_t>(each)]);
+  };
+  std::string text;
+  const auto collective = core.moved_by() ? core.moved_by()->collective() : std::nullopt;
+  if (collective) {
+    text = name_of(collective->kind);
+    const char* between = ", waits for";
+    for (const rank_t each : collective->absent)
+      text += std::exchange(between, " and") + worker_of(each);
+    return text;
+  }
+  const operation* const op = core.pending().first();
+  if (op == nullptr) return {};
+  text = name_of(op->kind);
+  if (is_message(op->kind) && op->peer != no_rank)
+    text += (op->kind == operation_kind::send ? " to" : " from") + worker_of(op->peer);
+  return text;
+}
+
 mesh_position position_of(const mesh_seat* at) {
   if (at == nullptr || !at->is_up()) return {};
   const transfer_counters c = at->world.counters();
