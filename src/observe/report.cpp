@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "duration_text.hpp"
@@ -459,29 +462,24 @@ void write_job(json_writer& out, const job_report& j) {
 void write_session(text_writer& out, const session_report& s) {
   out.line(0, "session {}: {} workers, {} calls open", s.name, s.workers.size(),
            s.open_calls);
+  if (const std::string doing = s.doing(); !doing.empty()) out.line(1, "{}", doing);
   for (const session_worker_report& w : s.workers) {
-    std::string what = w.state;
-    if (w.call != 0) {
-      what +=
-          fmt::format("; {} (call {}) for {}", w.doing, w.call, duration_text(w.in_call));
-    }
-    if (w.silent_for)
-      what += fmt::format("; it has not said for {} what it does",
-                          duration_text(*w.silent_for));
-    const std::string pid = w.pid == 0 ? "a thread" : fmt::format("pid {}", w.pid);
-    out.line(1, "worker {} ({}, incarnation {}): {}; {} commands begun, {} wait", w.id,
-             pid, w.incarnation, what, w.begun, w.waiting);
+    const std::string where = w.pid == 0 ? "a thread" : fmt::format("pid {}", w.pid);
+    out.line(1, "worker {} ({}, incarnation {}): {}; was sent {} commands, and {} wait",
+             w.id, where, w.incarnation, w.state, w.sent, w.waiting);
   }
 }
 
 void write_session(json_writer& out, const session_report& s) {
-  out.object().field("name", std::string_view(s.name)).field("open_calls", s.open_calls);
+  out.object().field("name", s.name).field("open_calls", s.open_calls);
   out.key("workers").array();
   for (const session_worker_report& w : s.workers) {
     out.object().field("id", w.id).field("pid", w.pid);
-    out.field("incarnation", w.incarnation).field("state", std::string_view(w.state));
-    out.field("waiting", w.waiting).field("begun", w.begun).field("call", w.call);
-    out.field("doing", std::string_view(w.doing)).field("in_call_ms", ms(w.in_call));
+    out.field("incarnation", w.incarnation).field("state", w.state);
+    out.field("waiting", w.waiting).field("sent", w.sent);
+    out.field("call", w.call).field("function", w.function);
+    write_or_null(out, "in_call_ms", w.in_call, [&](duration d) { out.value(ms(d)); });
+    out.field("doing", w.doing);
     write_or_null(out, "silent_ms", w.silent_for, [&](duration d) { out.value(ms(d)); });
     out.end_object();
   }
@@ -490,12 +488,46 @@ void write_session(json_writer& out, const session_report& s) {
 
 }  // namespace
 
+/// Workers that do the same stand together, with the longest of their times. Those that
+/// wait for nothing come first: the others may wait for them.
+std::string session_report::doing() const {
+  struct group {
+    std::string ids;
+    bool is_one = true;
+    duration in_call{0};
+    duration silent_for{0};
+  };
+  using what = std::tuple<std::uint64_t, std::string, bool, bool>;
+  std::map<what, group> groups;
+  std::map<std::uint64_t, std::string_view> functions;
+  for (const session_worker_report& w : workers) {
+    if (w.call == 0) continue;
+    functions[w.call] = w.function;
+    group& g = groups[{w.call, w.doing, w.in_call.has_value(), w.silent_for.has_value()}];
+    g.is_one = g.ids.empty();
+    g.ids += fmt::format("{}{}", g.is_one ? "" : ", ", w.id);
+    g.in_call = std::max(g.in_call, w.in_call.value_or(duration::zero()));
+    g.silent_for = std::max(g.silent_for, w.silent_for.value_or(duration::zero()));
+  }
+  std::string text;
+  for (const auto& [what, g] : groups) {
+    const auto& [call, waits, is_in, is_silent] = what;
+    text += fmt::format("{}worker{} {} {} {} (call {})", text.empty() ? "" : "; ",
+                        g.is_one ? "" : "s", g.ids, is_in ? "in" : "to do",
+                        functions[call], call);
+    if (is_in) text += " for " + duration_text(g.in_call);
+    if (!waits.empty()) text += ": " + waits;
+    if (is_silent) text += ", silent for " + duration_text(g.silent_for);
+  }
+  return text;
+}
+
 std::string text_of(const runtime_report& r) {
   text_writer out;
   out.line(0, "runtime \"{}\" of pid {} on {}, at {}, incarnation {}, up for {}",
            r.thread_name, r.identity.pid, r.identity.host.view(), r.address,
            r.incarnation, duration_text(r.uptime));
-  write_reactor(out, "reactor", r.user, "lanes and counters are");
+  write_reactor(out, "reactor", r.user, "lanes, counters and sessions are");
   write_reactor(out, "service", r.service, "links and departures are");
   write_tasks(out, r);
   if (r.links) {

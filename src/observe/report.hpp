@@ -152,7 +152,8 @@ struct job_report {
   std::vector<std::string> verdicts;
 };
 
-/// A worker, as the controller of its session knows it.
+/// A worker, as the controller of its session knows it. It is not asked for a report:
+/// what it said last stands there.
 struct session_worker_report {
   int id = 0;
   std::int64_t pid = 0;  ///< 0 for a thread
@@ -160,13 +161,14 @@ struct session_worker_report {
   /// "starting", "ready", "stuck in ...", or how it was lost.
   std::string state;
   std::size_t waiting = 0;  ///< commands that it was not sent yet
-  std::size_t begun = 0;    ///< commands that it has not said to have done
-  /// The call that it was in when it was asked last, and what that waits for; 0 without
-  /// one, or without an answer.
+  std::size_t sent = 0;     ///< commands that it has not said to have done
+  /// The first of these that is a call; 0 if there is none.
   std::uint64_t call = 0;
+  std::string function;
+  /// For how long it is in it, and what it waits for there, once it has said that.
+  std::optional<duration> in_call;
   std::string doing;
-  duration in_call{0};
-  /// Time since it was asked, where it has not answered.
+  /// Time since it was asked, if an answer would have come by now.
   std::optional<duration> silent_for;
 };
 
@@ -175,6 +177,10 @@ struct session_report {
   std::string name;
   std::size_t open_calls = 0;
   std::vector<session_worker_report> workers;
+
+  /// Says which workers are in which calls: "worker 2 in mlp (call 17) for 3.1 s; workers
+  /// 0, 1 in mlp (call 17) for 3.1 s: all_reduce, waits for worker 2". Empty if none is.
+  [[nodiscard]] std::string doing() const;
 };
 
 struct runtime_report {

@@ -131,25 +131,16 @@ void reporter::tell_of_job(std::weak_ptr<const job_source> ask) {
 }
 
 void reporter::tell_of_session(std::weak_ptr<const session_source> ask) {
-  const std::lock_guard lock(mutex_);
   std::erase_if(sessions_, [](const auto& each) { return each.expired(); });
   sessions_.push_back(std::move(ask));
 }
 
-reporter::user_part reporter::collect_user() {
+reporter::user_part reporter::collect_user() const {
   user_part all;
   for (const auto& w : core_.worlds().snapshot())
     all.moved[w->instance()] = report_on_transfers(*w);
-  std::vector<std::weak_ptr<const session_source>> sessions;
-  {
-    const std::lock_guard lock(mutex_);
-    sessions = sessions_;
-  }
-  // Without the mutex: the last share of a session may end here.
-  for (const auto& each : sessions) {
-    const auto ask = each.lock();
-    if (!ask) continue;
-    if (auto told = (*ask)()) all.sessions.push_back(*std::move(told));
+  for (const auto& each : sessions_) {
+    if (const auto ask = each.lock()) all.sessions.push_back((*ask)());
   }
   return all;
 }

@@ -38,8 +38,8 @@ class reporter {
   /// it asks: a report may be under way at its end. Thread: any.
   using job_source = std::function<job_report()>;
   void tell_of_job(std::weak_ptr<const job_source> ask);
-  /// Likewise of a session. It is asked on the reactor; nothing if it has ended.
-  using session_source = std::function<std::optional<session_report>()>;
+  /// Likewise of a session, which is asked on the reactor. Thread: the reactor.
+  using session_source = std::function<session_report()>;
   void tell_of_session(std::weak_ptr<const session_source> ask);
 
  private:
@@ -58,12 +58,12 @@ class reporter {
 
   static void add(const transfers& moved, world_report& to);
   static void add(const service_part& served, world_report& to);
-  [[nodiscard]] user_part collect_user();
+  [[nodiscard]] user_part collect_user() const;
   [[nodiscard]] service_part collect_service() const;
   [[nodiscard]] std::vector<operation_report> recent_operations() const;
 
   runtime_core& core_;
-  std::mutex mutex_;  ///< of the jobs and sessions
+  std::mutex mutex_;  ///< of the jobs
   std::vector<std::weak_ptr<const job_source>> jobs_;
   std::vector<std::weak_ptr<const session_source>> sessions_;
   const time_point since_;

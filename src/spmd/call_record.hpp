@@ -127,6 +127,10 @@ class call_record {
   bool is_told = false;
   bool was_cancelled = false;  ///< by its task
   bool is_settled = false;
+  /// Whether it ends by itself at a time.
+  bool has_limit = false;
+  /// Whether the log has told that it lasts.
+  bool is_named = false;
   /// Whether a worker said that another is lost: that one's end is told in its place, if
   /// it is noticed soon.
   bool awaits_loss = false;

@@ -4,10 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
+#include <new>
+#include <string>
 #include <utility>
 
-#include "duration_text.hpp"
+#include "launch/plain_text.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "spmd/session_core.hpp"
 #include "world/runtime_core.hpp"
@@ -16,83 +17,85 @@ namespace manyworlds::inline v0::detail {
 
 using namespace std::chrono_literals;
 
-void call_watch::show(const std::weak_ptr<session_core>& session) {
-  shown_ = std::make_shared<const reporter::session_source>(
-      [session]() -> std::optional<session_report> {
-        const auto core = session.lock();
-        if (!core) return std::nullopt;
-        return core->watch().report();
-      });
+namespace {
+
+constexpr duration between_looks = 1s;
+// A call is named when so many looks behind the first have found a worker at it.
+constexpr int looks_until_named = 5;
+
+/// What others have written may neither command a terminal nor look like lines of ours.
+std::string one_line(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  return plain_text(text);
+}
+
+}  // namespace
+
+void call_watch::show() {
+  shown_ = std::make_shared<const reporter::session_source>([this] { return report(); });
   access::core(core_.of()).reports().tell_of_session(shown_);
 }
 
 task<void> call_watch::run() {
+  seen_.resize(core_.all_workers().size());
   for (;;) {
-    co_await sleep_for(1s);
-    look();
+    co_await sleep_for(between_looks);
+    try {
+      look();
+    } catch (const std::bad_alloc&) {
+      // Later looks may have memory.
+    }
   }
 }
 
 void call_watch::look() {
-  const call_record* const oldest = core_.oldest_open();
-  if (oldest != nullptr && oldest->id <= latest_.front()) {
-    for (const int worker : core_.all_workers()) core_.link_of(worker).ask();
-  }
-  if (oldest != nullptr && oldest->id <= latest_.back() && oldest->id != named_) {
-    named_ = oldest->id;
-    access::core(core_.of())
-        .log(log_level::warning,
-             fmt::format("session {}: call {} of {} has not ended after {} s: {}",
-                         core_.name(), oldest->id,
-                         oldest->is_sync() ? "sync" : oldest->function, patience,
-                         doing()));
-  }
-  std::shift_right(latest_.begin(), latest_.end(), 1);
-  latest_.front() = core_.last_call();
+  for (const int id : core_.all_workers())
+    look_at(core_.link_of(id), seen_[static_cast<std::size_t>(id)]);
 }
 
-/// Workers that do the same are named together.
-std::string call_watch::doing() const {
-  std::map<std::string, std::string> by_what;
-  for (const session_worker_report& w : report().workers) {
-    std::string what = w.state;
-    if (w.call != 0) what = fmt::format("{} (call {})", w.doing, w.call);
-    if (w.silent_for)
-      what += fmt::format(", and has not answered for {}", duration_text(*w.silent_for));
-    std::string& who = by_what[what];
-    who += fmt::format("{}{}", who.empty() ? "worker " : ", ", w.id);
+void call_watch::look_at(worker_link& link, seen& last) {
+  call_record* const call = link.at_call();
+  if (call == nullptr || call->id != last.call) {
+    last = {call == nullptr ? 0 : call->id, 0};
+    return;
   }
-  std::string text;
-  for (const auto& [what, who] : by_what)
-    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", who, what);
-  return text;
+  link.ask();
+  if (++last.looks < looks_until_named || call->has_limit || call->is_named) return;
+  call->is_named = true;
+  access::core(core_.of())
+      .log(log_level::warning,
+           fmt::format("session {}: call {} of {} has not ended after {} s: {}",
+                       core_.name(), call->id, call->is_sync() ? "sync" : call->function,
+                       looks_until_named, report().doing()));
 }
 
-session_report call_watch::report() const {
+session_report call_watch::report() {
   const time_point now = core_.home().now();
   session_report all{core_.name(), core_.open_calls(), {}};
   for (const session_worker& each : core_.describe()) {
-    const worker_link& link = core_.link_of(each.id);
+    worker_link& link = core_.link_of(each.id);
+    session_worker_report& w = all.workers.emplace_back();
+    w.id = each.id;
+    w.pid = each.pid;
+    w.incarnation = each.incarnation;
+    w.state = each.state == worker_state::starting ? "starting"
+              : each.state == worker_state::lost   ? "lost: " + one_line(each.loss)
+              : link.is_stuck()                    ? "stuck in " + each.stuck_in
+                                                   : "ready";
+    w.waiting = link.waiting();
+    w.sent = link.sent();
+    // One that answers does so before the next look.
+    if (link.asked() && now - *link.asked() >= between_looks)
+      w.silent_for = now - *link.asked();
+    const call_record* const call = link.at_call();
+    if (call == nullptr) continue;
+    w.call = call->id;
+    w.function = call->is_sync() ? "sync" : call->function;
+    link.ask();
     const worker_link::status& said = link.said();
-    session_worker_report w{.id = each.id,
-                            .pid = each.pid,
-                            .incarnation = each.incarnation,
-                            .state = "ready",
-                            .waiting = link.waiting(),
-                            .begun = link.begun(),
-                            .doing = {},
-                            .silent_for = {}};
-    if (each.state == worker_state::starting) w.state = "starting";
-    if (each.state == worker_state::lost) w.state = "lost: " + each.loss;
-    if (link.is_stuck()) w.state = "stuck in " + each.stuck_in;
-    if (said.call != 0 && link.begun() > 0) {
-      w.call = said.call;
-      w.doing = said.doing;
-      w.in_call = said.in_call + (now - said.told);
-    }
-    // One that answers does so before it is asked again.
-    if (link.asked() && now - *link.asked() > 1s) w.silent_for = now - *link.asked();
-    all.workers.push_back(std::move(w));
+    if (said.what.call != call->id) continue;
+    w.in_call = said.what.in_call + (now - said.when);
+    w.doing = one_line(said.what.doing);
   }
   return all;
 }

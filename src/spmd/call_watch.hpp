@@ -1,11 +1,9 @@
 // Call watch: says what the workers do in calls that last.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <vector>
 
 #include "manyworlds/coro/task.hpp"
 #include "observe/reporter.hpp"
@@ -13,10 +11,11 @@
 namespace manyworlds::inline v0::detail {
 
 class session_core;
+class worker_link;
 
-/// Once a second it asks the workers, if a call is open for longer than that. So a dump
-/// tells what each of them is in, and waits for; a call that is open for five seconds is
-/// named in the log, once.
+/// Once a second it asks each worker that is at the same call as a second before what it
+/// waits for there. A dump shows what was said last. A call without a limit of its own
+/// that a worker is at for five seconds is named in the log, once.
 ///
 /// Part of its session core. Thread: the reactor.
 class call_watch {
@@ -25,24 +24,27 @@ class call_watch {
   call_watch(const call_watch&) = delete;
   call_watch& operator=(const call_watch&) = delete;
 
-  /// Lets dumps of its runtime tell of the session while that is there.
-  void show(const std::weak_ptr<session_core>& session);
-  /// Asks, until it is cancelled.
+  /// Lets dumps of its runtime tell of the session, until `hide`.
+  void show();
+  void hide() noexcept { shown_.reset(); }
+  /// Looks once a second, until it is cancelled.
   [[nodiscard]] task<void> run();
-  [[nodiscard]] session_report report() const;
 
  private:
-  /// The seconds after which a call is named.
-  static constexpr std::size_t patience = 5;
+  /// The call that a worker is at, and how many looks found it there.
+  struct seen {
+    std::uint64_t call = 0;
+    int looks = 0;
+  };
 
-  [[nodiscard]] std::string doing() const;
   void look();
+  void look_at(worker_link& link, seen& last);
+  /// Also asks the workers in calls, for the next report.
+  [[nodiscard]] session_report report();
 
   session_core& core_;
+  std::vector<seen> seen_;  ///< by worker
   std::shared_ptr<const reporter::session_source> shown_;
-  /// The latest call at each of the last looks, the newest first.
-  std::array<std::uint64_t, patience> latest_{};
-  std::uint64_t named_ = 0;
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -27,6 +27,8 @@ namespace manyworlds::inline v0::detail::command_wire {
 inline constexpr std::size_t most_value_bytes = std::size_t{16} << 20;
 inline constexpr std::size_t longest_text = 4096;
 inline constexpr std::size_t longest_name = 255;
+/// Of what a call waits for: what is longer is cut.
+inline constexpr std::size_t longest_doing = 256;
 inline constexpr std::size_t most_releases = 1024;
 inline constexpr std::size_t most_members = 4096;
 
@@ -77,7 +79,8 @@ enum class reply_kind : std::uint8_t {
   skipped = 3,  ///< as it was told, and is held
   /// Only says what is done; with a call, that it was ended before its turn.
   progress = 4,
-  /// Says which call is being carried out, and as values since when and what it does.
+  /// Answers `ask`: with the call that is being carried out, and as values for how many
+  /// nanoseconds it has been, and what it waits for.
   status = 5,
 };
 

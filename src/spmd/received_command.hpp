@@ -1,11 +1,17 @@
 // Received command: a command as its worker reads it, and what a reply must be like.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
+#include <string>
 #include <string_view>
 
+#include "manyworlds/spmd/argument.hpp"
+#include "manyworlds/time.hpp"
 #include "spmd/command_wire.hpp"
 #include "spmd/message_block.hpp"
 
@@ -51,6 +57,27 @@ struct received_command {
   }
 };
 
+/// What a worker says of the call that it carries out.
+struct worker_status {
+  std::uint64_t call = 0;  ///< 0 if there is none
+  duration in_call{0};
+  std::string doing;  ///< what it waits for there; any bytes
+
+  /// Reads a reply that fits. Errors: value_error.
+  [[nodiscard]] static worker_status read(const command_wire::reply_head& head,
+                                          received_block& block) {
+    value_reader in = block.values_at(0, head.values_bytes, 0);
+    worker_status told;
+    told.call = head.call;
+    // None runs for a century.
+    told.in_call = std::clamp<duration>(duration(argument<std::int64_t>::read(in)),
+                                        duration::zero(), std::chrono::years(100));
+    told.doing = argument<std::string>::read(in);
+    told.doing.resize(std::min(told.doing.size(), command_wire::longest_doing));
+    return told;
+  }
+};
+
 /// Returns whether the lengths of a reply agree with its kind, with each other, and with
 /// the bytes behind its head.
 [[nodiscard]] inline bool reply_fits(const command_wire::reply_head& head,
@@ -58,9 +85,9 @@ struct received_command {
   using command_wire::reply_kind;
   if (head.kind < reply_kind::ended || head.kind > reply_kind::status) return false;
   const std::size_t most = head.kind == reply_kind::ended ? command_wire::most_value_bytes
-                           : head.kind == reply_kind::failed ? command_wire::longest_text
-                           : head.kind == reply_kind::status ? command_wire::longest_text
-                                                             : 0;
+                           : head.kind == reply_kind::progress
+                               ? 0
+                               : command_wire::longest_text;
   return head.values_bytes <= most && head.beside_bytes <= bytes &&
          (head.kind == reply_kind::ended || head.beside_bytes == 0) &&
          beside_at(head.values_bytes, head.beside_bytes) + head.beside_bytes == bytes;

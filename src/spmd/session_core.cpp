@@ -101,7 +101,7 @@ void session_core::check_workers(std::span<const int> workers) const {
 
 task<void> session_core::begin(std::shared_ptr<session_core> self) {
   self->check_reactor();
-  self->watch_.show(self);
+  self->watch_.show();
   (void)self->runtime_.start(hold(self));
   self->has_begun_ = true;
   std::string absent;
@@ -190,6 +190,7 @@ void session_core::end(cause why, const std::string& text) noexcept {
   // Who waits for a replacement finds that there will be none.
   for (const auto& link : links_) link->decided().set();
   replacer_.end();
+  watch_.hide();
   tell_untold();
   events_.close();
   registers_.let_locals_go();
@@ -609,7 +610,8 @@ std::shared_ptr<call_record> session_core::issue(remote_request& request) {
     if (request.wish == answer_wish::end) own.set(command_flag::wants_end);
     link_of(call->parts[rank].worker).push(own, call);
   }
-  if (request.limit != duration::max() || request.token.stop_possible()) {
+  call->has_limit = request.limit != duration::max();
+  if (call->has_limit || request.token.stop_possible()) {
     call->deadline.begin(home(), later(home().now(), request.limit), request.token);
   }
   return call;

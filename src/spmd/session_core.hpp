@@ -55,17 +55,11 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] const session_options& limits() const noexcept { return limits_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] worker_source& source() noexcept { return *source_; }
-  [[nodiscard]] const call_watch& watch() const noexcept { return watch_; }
   [[nodiscard]] worker_replacer& replacer() noexcept { return replacer_; }
   [[nodiscard]] event_hub<session_event>& events() noexcept { return events_; }
   [[nodiscard]] register_book& registers() noexcept { return registers_; }
   [[nodiscard]] worker_link& link_of(int worker) const noexcept;
-  /// Returns the open call that was issued first, or null.
-  [[nodiscard]] call_record* oldest_open() const noexcept {
-    return open_.empty() ? nullptr : open_.begin()->second.get();
-  }
   [[nodiscard]] std::size_t open_calls() const noexcept { return open_.size(); }
-  [[nodiscard]] std::uint64_t last_call() const noexcept { return last_call_; }
   /// Returns whether it takes no more calls.
   [[nodiscard]] bool is_ending() const noexcept { return is_over_ || closing_.is_set(); }
   /// Starts a task that ends with the session. Precondition: it has begun.

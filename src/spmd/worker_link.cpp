@@ -8,7 +8,6 @@
 #include "exception_text.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "spmd/mesh_name.hpp"
-#include "spmd/received_command.hpp"
 #include "spmd/session_core.hpp"
 #include "world/world_core.hpp"
 
@@ -151,10 +150,7 @@ bool worker_link::fits(const reply_head& head, std::size_t bytes) const noexcept
 }
 
 void worker_link::take_reply(const reply_head& head, received_block block) {
-  if (head.kind == reply_kind::status) {
-    take_status(head, block);
-    return note_done(head.done);
-  }
+  if (head.kind == reply_kind::status) return take_status(head, block);
   if (head.call == stuck_call_ && head.kind != reply_kind::progress && is_stuck()) {
     stuck_in_.clear();
     core_.note_freed(*this, head.call);
@@ -197,13 +193,19 @@ void worker_link::take_reply(const reply_head& head, received_block block) {
 
 void worker_link::take_status(const reply_head& head, received_block& block) {
   try {
-    value_reader in = block.values_at(0, head.values_bytes, 0);
-    said_ = {head.call, argument<std::string>::read(in),
-             duration(argument<std::int64_t>::read(in)), core_.home().now()};
-    asked_.reset();
+    said_ = {worker_status::read(head, block), core_.home().now()};
   } catch (const value_error& e) {
-    control_.fail(std::string("a status that is none: ") + e.what());
+    return control_.fail(std::string("a status that is none: ") + e.what());
   }
+  asked_.reset();
+  note_done(head.done);
+}
+
+call_record* worker_link::at_call() const noexcept {
+  for (const flight& each : flights_) {
+    if (each.call) return each.call.get();
+  }
+  return nullptr;
 }
 
 void worker_link::ask() {

@@ -15,11 +15,12 @@
 #include "manyworlds/spmd/session.hpp"
 #include "manyworlds/world/world.hpp"
 #include "spmd/call_record.hpp"
+#include "spmd/received_command.hpp"
 
 namespace manyworlds::inline v0::detail {
 
-/// Commands wait in its outbox until the window has room. `end`, `resume` and `alert`
-/// pass those that wait, and are sent next. Thread: the session's reactor.
+/// Commands wait in its outbox until the window has room. `end`, `resume`, `alert`
+/// and `ask` pass those that wait, and are sent next. Thread: the session's reactor.
 class worker_link {
  public:
   worker_link(session_core& core, int id) noexcept : core_(core), id_(id) {}
@@ -64,20 +65,20 @@ class worker_link {
   [[nodiscard]] bool is_stuck() const noexcept { return !stuck_in_.empty(); }
   /// Asks what it does, unless it owes an answer.
   void ask();
-  /// What it has said last.
+  /// What it has said last, and when.
   struct status {
-    std::uint64_t call = 0;
-    std::string doing;
-    duration in_call{0};
-    time_point told;
+    worker_status what;
+    time_point when;
   };
   [[nodiscard]] const status& said() const noexcept { return said_; }
   /// Returns since when it owes an answer.
   [[nodiscard]] std::optional<time_point> asked() const noexcept { return asked_; }
-  /// Returns how many commands it was not sent yet, and how many it was, of which it has
-  /// not said that they are done.
+  /// Returns how many commands it was not sent yet.
   [[nodiscard]] std::size_t waiting() const noexcept { return outbox_.size(); }
-  [[nodiscard]] std::size_t begun() const noexcept { return flights_.size(); }
+  /// Returns how many it was sent, of which it has not said that they are done.
+  [[nodiscard]] std::size_t sent() const noexcept { return flights_.size(); }
+  /// Returns the first of these that is a call, or null.
+  [[nodiscard]] call_record* at_call() const noexcept;
   /// Notes that it is being lost: what ended it is not known yet.
   void note_leaving() noexcept { is_leaving_ = true; }
   [[nodiscard]] bool is_leaving() const noexcept { return is_leaving_; }

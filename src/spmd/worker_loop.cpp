@@ -34,7 +34,6 @@ struct worker_loop::running_call {
   std::uint64_t id;
   mesh_seat* mesh;
   std::stop_source stop;
-  std::string_view name;
   time_point since;
 };
 
@@ -234,7 +233,7 @@ task<void> worker_loop::execute(command& c) {
   if (unwanted_.erase(id) != 0) {
     out.how = reply_kind::skipped;
   } else if (c.head.kind == command_kind::call) {
-    running_call call{id, nullptr, {}, c.name(), runtime_.home().now()};
+    running_call call{id, nullptr, {}, runtime_.home().now()};
     running_ = &call;
     try {
       co_await run_function(c, call, out);
@@ -410,20 +409,18 @@ task<void> worker_loop::tell_progress(std::uint64_t will_skip) {
 }
 
 task<void> worker_loop::tell_status() {
-  std::string doing;
-  duration age{0};
-  if (running_ != nullptr) {
-    doing = "in " + std::string(running_->name);
-    age = runtime_.home().now() - running_->since;
-    const std::string waits = running_->mesh ? running_->mesh->under_way() : "";
-    if (!waits.empty()) doing += ": " + waits;
-  }
-  doing.resize(std::min(doing.size(), command_wire::longest_text / 2));
-  value_writer told;
-  told.text(doing);
-  told.integer(age.count());
   reply_head head{};
-  head.call = running_ != nullptr ? running_->id : 0;
+  duration in_call{0};
+  std::string doing;
+  if (running_ != nullptr) {
+    head.call = running_->id;
+    in_call = runtime_.home().now() - running_->since;
+    if (running_->mesh != nullptr) doing = running_->mesh->under_way();
+  }
+  doing.resize(std::min(doing.size(), command_wire::longest_doing));
+  value_writer told;
+  told.integer(in_call.count());
+  told.text(doing);
   // An answer that is being sent counts its call already.
   head.done = told_ = std::max(told_, done_);
   head.kind = reply_kind::status;

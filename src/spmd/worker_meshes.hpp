@@ -47,7 +47,8 @@ struct mesh_seat {
   [[nodiscard]] bool is_up() const;
   /// Returns whether a collective is under way, which cannot be taken back.
   [[nodiscard]] bool is_in_collective() const;
-  /// Says for people what is under way on its world; empty if nothing is.
+  /// Says for people what is under way on its world, "all_reduce, waits for worker 2";
+  /// empty if nothing is.
   [[nodiscard]] std::string under_way() const;
 };
 

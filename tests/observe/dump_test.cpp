@@ -184,7 +184,7 @@ TEST_CASE("a runtime that no thread turns is described all the same") {
   const std::string text = rt.dump();
   INFO(text);
   CHECK(has(text, "of pid " + std::to_string(::getpid())));
-  CHECK(has(text, "lanes and counters are unknown"));
+  CHECK(has(text, "lanes, counters and sessions are unknown"));
 }
 
 TEST_CASE("a dump in a forked child says so instead of waiting for its parent's locks") {
