@@ -112,6 +112,18 @@ void read_command(input& in, register_file& file) {
   use_registers(c, file);
 }
 
+/// Whatever a worker says of a call, it is short, and its time can be added to.
+void read_status(const reply_head& head, received_block& block) {
+  try {
+    const worker_status told = worker_status::read(head, block);
+    must(told.call == head.call);
+    must(told.doing.size() <= command_wire::longest_doing);
+    must(told.in_call >= duration::zero() && told.in_call < duration::max() / 2);
+  } catch (const value_error&) {
+    // Values of other kinds.
+  }
+}
+
 void read_reply(input& in) {
   reply_head head{};
   in.take_into(std::as_writable_bytes(std::span(&head, 1)));
@@ -119,13 +131,14 @@ void read_reply(input& in) {
   if (bytes % 4 != 0) {
     head.values_bytes %= most_bytes;
     head.beside_bytes %= most_bytes;
-    head.kind = static_cast<reply_kind>(static_cast<unsigned>(head.kind) % 6);
+    head.kind = static_cast<reply_kind>(static_cast<unsigned>(head.kind) % 7);
     bytes = beside_at(head.values_bytes, head.beside_bytes) + head.beside_bytes;
   }
   if (!reply_fits(head, bytes)) return;
   received_block block = filled(in, bytes);
   if (head.kind == reply_kind::failed)
     static_cast<void>(sum_of(block.bytes_at(0, head.values_bytes)));
+  if (head.kind == reply_kind::status) read_status(head, block);
   if (head.kind == reply_kind::ended)
     read_values(block.values_at(0, head.values_bytes, head.beside_bytes));
 }

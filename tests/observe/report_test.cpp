@@ -79,6 +79,29 @@ runtime_report made_up() {
   r.worlds.push_back(w);
   r.ended_worlds.push_back({"right", 8, "right@8: closed", 3s});
   r.links.emplace();
+  session_report& s = r.sessions.emplace().emplace_back();
+  s.name = "model.0badcafe";
+  s.open_calls = 2;
+  for (int id = 0; id < 5; ++id) {
+    session_worker_report& worker = s.workers.emplace_back();
+    worker.id = id;
+    worker.pid = id == 4 ? 0 : 4'800 + id;
+    worker.incarnation = 1;
+    worker.state = "ready";
+    worker.sent = 1;
+    worker.call = 17;
+    worker.function = "mlp";
+    worker.in_call = 3100ms;
+    if (id != 2) worker.doing = "all_reduce, waits for worker 2";
+  }
+  s.workers[1].in_call = 3099ms;
+  s.workers[3].in_call.reset();
+  s.workers[3].doing.clear();
+  s.workers[3].silent_for = 2s;
+  s.workers[3].waiting = 3;
+  s.workers[4].state = "lost: killed by \"SIGKILL\"";
+  s.workers[4].sent = 0;
+  s.workers[4].call = 0;
   return r;
 }
 
@@ -113,7 +136,13 @@ TEST_CASE(
         "its first send waits for the window of the world, or a receive\n",
         "holds 32896 bytes of the window, for 7 s: no receive takes what has come\n",
         "holds 64 bytes of the peer's window\n",
-        "3 s ago: right@8: closed\n"}) {
+        "3 s ago: right@8: closed\n",
+        "session model.0badcafe: 5 workers, 2 calls open\n  worker 3 to do mlp (call "
+        "17), "
+        "silent for 2 s; worker 2 in mlp (call 17) for 3.1 s; workers 0, 1 in mlp (call "
+        "17) for 3.1 s: all_reduce, waits for worker 2\n",
+        "worker 2 (pid 4802, incarnation 1): ready; was sent 1 commands, and 0 wait\n",
+        "worker 4 (a thread, incarnation 1): lost: killed by \"SIGKILL\"; was sent 0 "}) {
     CHECK_MESSAGE(text.find(part) != text.npos, part);
   }
 }
@@ -157,9 +186,25 @@ TEST_CASE("a report as JSON says the same to programs, with null for what is unk
   CHECK(w["pending"][0]["peer"].is_null());
   CHECK(w["pending"][0]["file"] == "/src/serve.cpp");
   CHECK(j["ended_worlds"][0]["reason"] == "right@8: closed");
+  const auto& session = j["sessions"][0];
+  CHECK(session["name"] == "model.0badcafe");
+  CHECK(session["open_calls"] == 2);
+  CHECK(session["workers"][0]["call"] == 17);
+  CHECK(session["workers"][0]["function"] == "mlp");
+  CHECK(session["workers"][0]["doing"] == "all_reduce, waits for worker 2");
+  CHECK(session["workers"][0]["in_call_ms"] == 3'100.0);
+  CHECK(session["workers"][0]["silent_ms"].is_null());
+  CHECK(session["workers"][3]["in_call_ms"].is_null());
+  CHECK(session["workers"][3]["silent_ms"] == 2'000.0);
+  CHECK(session["workers"][3]["waiting"] == 3);
+  CHECK(session["workers"][4]["pid"] == 0);
+  CHECK(session["workers"][4]["state"] == "lost: killed by \"SIGKILL\"");
   auto unknown = made_up();
   unknown.links.reset();
-  CHECK(nlohmann::json::parse(json_of(unknown))["links"].is_null());
+  unknown.sessions.reset();
+  const auto unknown_json = nlohmann::json::parse(json_of(unknown));
+  CHECK(unknown_json["links"].is_null());
+  CHECK(unknown_json["sessions"].is_null());
 }
 #endif
 
