@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr duration between_looks = 1s;
-// A call is named when so many looks behind the first have found a worker at it.
+// How many looks behind the first find a worker at a call before that is named.
 constexpr int looks_until_named = 5;
 
 /// What others have written may neither command a terminal nor look like lines of ours.
