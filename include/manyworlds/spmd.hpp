@@ -8,6 +8,7 @@
 #include "manyworlds/spmd/dref.hpp"
 #include "manyworlds/spmd/function_table.hpp"
 #include "manyworlds/spmd/mesh.hpp"
+#include "manyworlds/spmd/plugin.hpp"
 #include "manyworlds/spmd/remote_call.hpp"
 #include "manyworlds/spmd/remote_function.hpp"
 #include "manyworlds/spmd/session.hpp"

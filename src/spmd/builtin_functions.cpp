@@ -1,7 +1,10 @@
 #include "spmd/builtin_functions.hpp"
 
+#include <span>
+
 #include "manyworlds/world/world.hpp"
 #include "spmd/local_places.hpp"
+#include "spmd/worker_plugins.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -19,6 +22,24 @@ const function_table& builtin_functions() {
            throw value_error("its worker is in another process than the controller");
          facts.locals->fill(facts.call, held);
        }},
+      {load_function, blocking([](const worker& me, const std::string& file) {
+         return access::core(me).plugins->load(file);
+       })},
+      {find_content_function,
+       blocking([](const worker& me, const std::string& digest, std::uint64_t bytes,
+                   std::int64_t pid, int descriptor) {
+         return access::core(me).plugins->find_content(digest, bytes, pid, descriptor);
+       })},
+      {load_content_function,
+       blocking([](const worker& me, const std::string& name, const std::string& digest,
+                   std::uint64_t bytes, std::int64_t pid, int descriptor,
+                   const tensor& given) {
+         worker_plugins& all = *access::core(me).plugins;
+         // A worker that was replaced finds it here again.
+         static_cast<void>(all.find_content(digest, bytes, pid, descriptor));
+         return all.load_content(name, digest,
+                                 std::as_bytes(given.as<const std::uint8_t>()));
+       })},
       {broadcast_function,
        [](worker& me, tensor& data, rank_t at) -> task<void> {
          co_await me.world().broadcast(data, root(at));

@@ -159,6 +159,16 @@ remote_call<tensor> mesh::put(const_buffer_view given, const class shape& as) co
   return put(seen);
 }
 
+task<void> mesh::load(std::string file, source_position where) const {
+  return plugin_book::load(request_on(core_, workers_, where).core, workers_,
+                           std::move(file), where);
+}
+
+task<void> mesh::upload(std::string file, source_position where) const {
+  return plugin_book::upload(request_on(core_, workers_, where).core, workers_,
+                             std::move(file), where);
+}
+
 // --- sessions ------------------------------------------------------------
 
 namespace {

@@ -21,6 +21,7 @@
 #include "spmd/call_record.hpp"
 #include "spmd/call_watch.hpp"
 #include "spmd/mesh_book.hpp"
+#include "spmd/plugin_book.hpp"
 #include "spmd/register_book.hpp"
 #include "spmd/worker_link.hpp"
 #include "spmd/worker_replacer.hpp"
@@ -58,6 +59,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] worker_replacer& replacer() noexcept { return replacer_; }
   [[nodiscard]] event_hub<session_event>& events() noexcept { return events_; }
   [[nodiscard]] register_book& registers() noexcept { return registers_; }
+  [[nodiscard]] plugin_book& plugins() noexcept { return plugins_; }
   [[nodiscard]] worker_link& link_of(int worker) const noexcept;
   [[nodiscard]] std::size_t open_calls() const noexcept { return open_.size(); }
   /// Returns whether it takes no more calls.
@@ -156,6 +158,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   std::vector<std::shared_ptr<call_record>> awaiting_loss_;
   register_book registers_;
   mesh_book meshes_;
+  plugin_book plugins_;
   worker_replacer replacer_{*this};
   call_watch watch_{*this};
   event_hub<session_event> events_;

@@ -13,7 +13,6 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/spmd/worker.hpp"
-#include "spmd/builtin_functions.hpp"
 #include "spmd/mesh_name.hpp"
 #include "world/runtime_core.hpp"
 
@@ -275,7 +274,6 @@ task<void> worker_loop::execute(command& c) {
 const function_table::entry& worker_loop::find_function(command& c) const {
   const std::string_view name = c.name();
   const function_table::entry* found = functions_.find(name);
-  if (found == nullptr) found = builtin_functions().find(name);
   if (found == nullptr)
     throw value_error("it has no function \"" + std::string(name) + "\"");
   if (!c.is_of_any_types() && access::core(*found).types().number() != c.head.types) {
@@ -300,6 +298,7 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
                      .size = static_cast<rank_t>(seat_.workers),
                      .runtime = &runtime_,
                      .beside = beside_,
+                     .plugins = &functions_,
                      .stop = call.stop.get_token(),
                      .locals = locals_};
   // What the controller does not know of the function is as it is here.

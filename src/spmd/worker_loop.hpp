@@ -27,6 +27,7 @@
 #include "spmd/received_command.hpp"
 #include "spmd/register_file.hpp"
 #include "spmd/worker_meshes.hpp"
+#include "spmd/worker_plugins.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -90,7 +91,7 @@ class worker_loop {
   [[nodiscard]] task<void> tell_status();
 
   runtime& runtime_;
-  const function_table& functions_;
+  worker_plugins functions_;
   const worker_seat seat_;
   local_places* const locals_;
   worker_meshes meshes_;

@@ -89,7 +89,10 @@ class executor {
 
  private:
   // Per thread, not global: it answers only "which executor runs here", for `execute`.
-  static inline thread_local executor* current_ = nullptr;
+  // Visible, so that it is the same in all shared objects of a process: a plugin that has
+  // the static library in it takes the program's, if that exports it (-rdynamic).
+  __attribute__((visibility("default"))) static inline thread_local executor* current_ =
+      nullptr;
   detail::timer_queue timers_;
   bool keeps_time_;
   bool cancels_for_the_last_time_ = false;

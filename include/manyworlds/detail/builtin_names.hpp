@@ -1,11 +1,18 @@
-// Built-in names: what every worker can be asked to do with tensors.
+// Built-in names: what every worker can be asked to do, with tensors and plugins.
 #pragma once
+
+#include <cstdint>
+#include <string>
 
 #include "manyworlds/address.hpp"
 #include "manyworlds/memory/reduction.hpp"
 #include "manyworlds/memory/tensor.hpp"
 #include "manyworlds/spmd/any_value.hpp"
 #include "manyworlds/spmd/remote_function.hpp"
+
+namespace manyworlds::inline v0 {
+class plugin;
+}  // namespace manyworlds::inline v0
 
 namespace manyworlds::inline v0::detail {
 
@@ -24,6 +31,17 @@ inline constexpr remote_function<any_value(const any_value&)> copy_any_function{
 /// Shows the controller a register's value, on a worker in its process.
 inline constexpr remote_function<void(const held_value&)> local_function{"mw.local",
                                                                          alone};
+/// Loads a plugin from a file.
+inline constexpr remote_function<plugin(std::string)> load_function{"mw.load", alone};
+/// Says whether the worker has the content of this SHA-256 and size, or could open it: as
+/// the descriptor of another process.
+inline constexpr remote_function<bool(std::string, std::uint64_t, std::int64_t, int)>
+    find_content_function{"mw.find_content", alone};
+/// Loads a plugin from content, called as the file that it was read from. It is here, or
+/// there as above, or it is the tensor.
+inline constexpr remote_function<plugin(std::string, std::string, std::uint64_t,
+                                        std::int64_t, int, tensor)>
+    load_content_function{"mw.load_content", alone};
 
 // What the workers of a mesh do together, as the namesakes of its world.
 inline constexpr remote_function<void(tensor&, rank_t)> broadcast_function{

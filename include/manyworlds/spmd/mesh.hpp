@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "manyworlds/coro/task.hpp"
 #include "manyworlds/detail/builtin_names.hpp"
 #include "manyworlds/spmd/any_function.hpp"
 #include "manyworlds/spmd/any_value.hpp"
@@ -171,6 +173,31 @@ class mesh {
                              int to) const {
     return call(detail::transfer_function, in, out).on(from, to);
   }
+
+  /// Loads a plugin on each worker, whose functions can be called from then on: a shared
+  /// object that defines `manyworlds_plugin` (`mw::plugin`). The file is looked for
+  /// there, as by dlopen: without a slash among the libraries. Loading it again changes
+  /// nothing.
+  ///
+  ///     co_await tp.load("./libmodel.so");
+  ///     auto weights = co_await tp.call(mw::any_function("fetch", mw::alone), path);
+  ///
+  /// The session keeps it: a worker that was replaced loads it again, in its turn among
+  /// what is `replayable`. Errors: `handler_failed`, naming worker, file and what the
+  /// loader said, if it is not there, defines no plugin, is of another build, or has the
+  /// name of a function that is there; the worker is as it was then.
+  [[nodiscard]] task<void> load(std::string file,
+                                source_position where = source_position()) const;
+  /// Does the same with a file of the controller. Workers of this host open a copy in
+  /// memory that this process keeps with the session, one for all of them; what cannot
+  /// open it is sent the bytes. They check its SHA-256, and what they have they are not
+  /// sent again. Where memory cannot be executed it is loaded from an unlinked file in
+  /// `$TMPDIR`.
+  ///
+  /// Errors: those of `load`; file_error for a file that cannot be read;
+  /// std::runtime_error in a build without libcrypto.
+  [[nodiscard]] task<void> upload(std::string file,
+                                  source_position where = source_position()) const;
 
   /// Waits until the workers have ended all that was issued to them before. Errors: the
   /// call_error of a call that was not told yet, the earliest first.

@@ -18,6 +18,7 @@ class world;
 namespace detail {
 
 class local_places;
+class worker_plugins;
 
 /// What stands behind a `worker` during one call. Lifetime: that of the call.
 struct worker_facts {
@@ -29,6 +30,7 @@ struct worker_facts {
   manyworlds::world* world = nullptr;
   manyworlds::runtime* runtime = nullptr;
   manyworlds::scope* beside = nullptr;
+  worker_plugins* plugins = nullptr;
   memory_place place = {};
   device_stream stream = {};
   std::stop_token stop = {};
