@@ -85,7 +85,7 @@ content_file content_file::of_process(std::int64_t pid, int descriptor,
                                       std::uint64_t bytes, const std::string& digest) {
   if (pid <= 0 || descriptor < 0 || bytes == 0) return {};
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, descriptor);
-  // Without waiting: whoever is told of another's descriptor does not know what it is.
+  // Without waiting: it may be anything, a pipe too.
   unique_descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file ||
       examine_sealed(file.get(), content_seals, bytes) != sealed_file::as_it_should_be)

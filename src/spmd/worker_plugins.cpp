@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "exception_text.hpp"
@@ -33,8 +34,6 @@ std::string loader_text() {
   return said != nullptr ? said : "the loader did not say why";
 }
 
-/// The loader knows a library by its path for as long as it has it: no other file may
-/// have that path then.
 bool is_known_to_loader(const std::string& path) noexcept {
   return opened_library(::dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD)) != nullptr;
 }
@@ -57,16 +56,18 @@ const plugin& defined_plugin(void* library, const std::string& name) {
   // C's interface: the pointer becomes one to a symbol.
   if (::dladdr1(found, &where, reinterpret_cast<void**>(const_cast<ElfW(Sym)**>(&symbol)),
                 RTLD_DL_SYMENT) == 0 ||
-      symbol == nullptr || symbol->st_size != sizeof(plugin)) {
+      symbol == nullptr || symbol->st_size != sizeof(plugin) ||
+      reinterpret_cast<std::uintptr_t>(found) % alignof(plugin) != 0) {
     refuse_plugin(name, "what it defines as manyworlds_plugin is no mw::plugin");
   }
   const plugin& of = *static_cast<const plugin*>(found);
-  if (of.build() != plugin_build::here()) {
-    refuse_plugin(
-        name, fmt::format("it is of {}, and this worker of {}", build_text(of.build()),
-                          build_text(plugin_build::here())));
+  const plugin_facts& facts = access::core(of);
+  const plugin_build here = plugin_build::here();
+  if (facts.build != here) {
+    refuse_plugin(name, "it is of " + build_text(facts.build) + ", and this worker of " +
+                            build_text(here));
   }
-  if (!of.shares_state()) {
+  if (facts.current() != executor::current()) {
     refuse_plugin(name,
                   "it has a library of its own: link this program with -rdynamic, or "
                   "both with the shared library");
@@ -109,7 +110,7 @@ const worker_plugins::loaded& worker_plugins::open(const std::string& name,
   const plugin& of = defined_plugin(library.get(), name);
   const function_table* functions = nullptr;
   try {
-    functions = &of.functions();
+    functions = &access::core(of).functions();
   } catch (...) {
     // As text: the exception may be the plugin's.
     const std::string why = handled_exception_text();
@@ -132,41 +133,52 @@ bool worker_plugins::find_content(const std::string& digest, std::uint64_t bytes
   return true;
 }
 
+content_file worker_plugins::take_content(const std::string& name,
+                                          const std::string& digest,
+                                          std::span<const std::byte> given) {
+  const auto at = contents_.find(digest);
+  if (at != contents_.end()) {
+    content_file found = std::move(at->second);
+    contents_.erase(at);
+    return found;
+  }
+  if (given.empty()) {
+    refuse_plugin(name,
+                  "it is empty, or this worker cannot open what was uploaded before it "
+                  "came");
+  }
+  const std::string found = digest_of(given);
+  if (found != digest) {
+    refuse_plugin(
+        name, fmt::format("what came has the SHA-256 {}, in place of {}", found, digest));
+  }
+  content_file made = content_file::in_memory(given);
+  return made ? std::move(made) : content_file::on_disk(given);
+}
+
 plugin worker_plugins::load_content(const std::string& name, const std::string& digest,
                                     std::span<const std::byte> given) {
   const auto before = uploaded_.find(digest);
   if (before != uploaded_.end()) return before->second;
-  auto at = contents_.find(digest);
-  if (at == contents_.end()) {
-    if (given.empty())
-      refuse_plugin(name, "this worker cannot open what was uploaded before it came");
-    const std::string found = digest_of(given);
-    if (found != digest) {
-      refuse_plugin(name, fmt::format("what came has the SHA-256 {}, in place of {}",
-                                      found, digest));
-    }
-    content_file made = content_file::in_memory(given);
-    if (!made) made = content_file::on_disk(given);
-    at = contents_.emplace(digest, std::move(made)).first;
-  }
-  content_file& file = at->second;
-  file = std::move(file).executable();
-  const std::string path = file.path();
-  const auto keep = [&] {
-    file.keep_open();
-    contents_.erase(at);
-  };
-  const loaded* made = nullptr;
+  content_file file;
   try {
-    made = &open(name, path);
+    file = take_content(name, digest, given).executable();
+  } catch (const std::system_error& e) {
+    refuse_plugin(name, e.what());
+  }
+  // The loader knows a library by its path for as long as it has it: no other file may
+  // get this one's.
+  const std::string path = file.path();
+  const plugin* of = nullptr;
+  try {
+    of = open(name, path).object;
   } catch (...) {
-    if (is_known_to_loader(path)) keep();
+    if (is_known_to_loader(path)) file.keep_open();
     throw;
   }
-  keep();
-  const plugin of = *made->object;
-  uploaded_.emplace(digest, of);
-  return of;
+  file.keep_open();
+  uploaded_.emplace(digest, *of);
+  return *of;
 }
 
 }  // namespace manyworlds::inline v0::detail

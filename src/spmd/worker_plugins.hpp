@@ -50,6 +50,11 @@ class worker_plugins {
     const function_table* functions;
   };
 
+  /// Returns content that is here, or was just given. Errors: those of `load_content`;
+  /// std::system_error.
+  [[nodiscard]] content_file take_content(const std::string& name,
+                                          const std::string& digest,
+                                          std::span<const std::byte> given);
   /// Returns the plugin of a library that dlopen finds by that path.
   const loaded& open(const std::string& name, const std::string& path);
   /// Errors: std::runtime_error for a name that is there.
@@ -57,9 +62,8 @@ class worker_plugins {
 
   const function_table& of_program_;
   std::vector<loaded> all_;
-  /// Uploaded content that was not loaded yet, by its digest ...
+  /// Uploaded content that was not loaded yet, by its digest, and what was.
   std::map<std::string, content_file> contents_;
-  /// ... and what was, of which the descriptor stays open.
   std::map<std::string, plugin> uploaded_;
 };
 

@@ -2,7 +2,7 @@
 snippets.py OUTPUT COMPILER...
 
 A snippet is a block of lines that stand four spaces further right in a comment `///`. All are compiled as one
-source behind snippets/prologue.hpp: what defines a class or a task as it is, all else inside of a coroutine. Those
+source behind snippets/prologue.hpp: what defines a class or a function as it is, all else inside of a coroutine. Those
 of a class have 3 to 8 lines."""
 
 import importlib.util
@@ -44,7 +44,7 @@ flags = """-std=c++20 -Wall -Wextra -Werror -Wno-unknown-warning-option -Wno-unu
 # What the others are written in, by header.
 coroutines = {"asio.hpp": "asio::awaitable<void>", "resume_on.hpp": "foreign_task"}
 code = re.compile(r"^ *///     ( *\S.*)$")
-stands_alone = re.compile(r"(?:class|struct) |(?:mw::)?task<.*\{$")
+stands_alone = re.compile(r"(?:class|struct) |(?:(?:mw::)?task<|const mw::function_table& ).*\{$")
 
 
 class Snippet:

@@ -174,18 +174,19 @@ class mesh {
     return call(detail::transfer_function, in, out).on(from, to);
   }
 
-  /// Loads a plugin on each worker, whose functions can be called from then on: a shared
-  /// object that defines `manyworlds_plugin` (`mw::plugin`). The file is looked for
-  /// there, as by dlopen: without a slash among the libraries. Loading it again changes
-  /// nothing.
+  /// Loads a plugin on each worker: a shared object that defines `manyworlds_plugin`
+  /// (`mw::plugin`). Its functions can be called from then on. The file is looked for
+  /// there, as by dlopen: without a slash among the libraries. One that is loaded already
+  /// stays as it is, also if another file has its path now.
   ///
   ///     co_await tp.load("./libmodel.so");
   ///     auto weights = co_await tp.call(mw::any_function("fetch", mw::alone), path);
   ///
   /// The session keeps it: a worker that was replaced loads it again, in its turn among
-  /// what is `replayable`. Errors: `handler_failed`, naming worker, file and what the
-  /// loader said, if it is not there, defines no plugin, is of another build, or has the
-  /// name of a function that is there; the worker is as it was then.
+  /// what is `replayable`. Errors: `handler_failed` if it is not there, defines no
+  /// plugin, is of another build, or has the name of a function that is there. The text
+  /// has the worker, the file and what the loader said. That worker is as it was; the
+  /// others keep the plugin.
   [[nodiscard]] task<void> load(std::string file,
                                 source_position where = source_position()) const;
   /// Does the same with a file of the controller. Workers of this host open a copy in

@@ -5,6 +5,7 @@
 #include <version>
 
 #include "manyworlds/coro/executor.hpp"
+#include "manyworlds/detail/access.hpp"
 #include "manyworlds/spmd/function_table.hpp"
 #include "manyworlds/version.hpp"
 
@@ -59,6 +60,14 @@ struct plugin_build {
   friend bool operator==(const plugin_build&, const plugin_build&) noexcept = default;
 };
 
+/// What a plugin says of itself: first what decides whether the rest can be used.
+struct plugin_facts {
+  plugin_build build = plugin_build::here();
+  /// Returns the executor of the calling thread, as the plugin's library sees it.
+  executor* (*current)() noexcept = &executor::current;
+  const function_table& (*functions)() = nullptr;
+};
+
 }  // namespace detail
 
 /// The functions of a shared object that workers load: `mesh::load`, `mesh::upload`. It
@@ -66,7 +75,7 @@ struct plugin_build {
 /// below.
 ///
 ///     const mw::function_table& functions() {
-///       static const mw::function_table all{{scale, run_scale}};
+///       static const mw::function_table all{{fetch, run_fetch}};
 ///       return all;
 ///     }
 ///     const mw::plugin manyworlds_plugin(functions);
@@ -84,22 +93,16 @@ struct plugin_build {
 class plugin {
  public:
   constexpr explicit plugin(const function_table& (*functions)()) noexcept
-      : functions_(functions) {}
-
-  // For the worker, which compares the first before it uses the others.
-
-  [[nodiscard]] const detail::plugin_build& build() const noexcept { return build_; }
-  /// Returns whether its library runs on the state of the caller's. Precondition: the
-  /// caller is in a turn of an executor.
-  [[nodiscard]] bool shares_state() const noexcept {
-    return current_() == executor::current();
-  }
-  [[nodiscard]] const function_table& functions() const { return functions_(); }
+      : facts_{.functions = functions} {}
 
  private:
-  detail::plugin_build build_ = detail::plugin_build::here();
-  executor* (*current_)() noexcept = &executor::current;
-  const function_table& (*functions_)();
+  friend struct detail::access;
+  /// What `detail::access::core` gives.
+  [[nodiscard]] const detail::plugin_facts& existing_core() const noexcept {
+    return facts_;
+  }
+
+  detail::plugin_facts facts_;
 };
 
 }  // namespace manyworlds::inline v0
