@@ -45,8 +45,8 @@ std::string build_text(const plugin_build& b) {
       b.library_layout, b.layout);
 }
 
-/// Returns what the library defines as its plugin. Nothing is read before its size is
-/// known to be right, and nothing else before its build is.
+/// Returns what the library defines as its plugin. Nothing is read before it is known to
+/// be large enough, and nothing but its build before that is right.
 const plugin& defined_plugin(void* library, const std::string& name) {
   const void* const found = ::dlsym(library, "manyworlds_plugin");
   if (found == nullptr)
@@ -56,7 +56,7 @@ const plugin& defined_plugin(void* library, const std::string& name) {
   // C's interface: the pointer becomes one to a symbol.
   if (::dladdr1(found, &where, reinterpret_cast<void**>(const_cast<ElfW(Sym)**>(&symbol)),
                 RTLD_DL_SYMENT) == 0 ||
-      symbol == nullptr || symbol->st_size != sizeof(plugin) ||
+      symbol == nullptr || symbol->st_size < sizeof(plugin) ||
       reinterpret_cast<std::uintptr_t>(found) % alignof(plugin) != 0) {
     refuse_plugin(name, "what it defines as manyworlds_plugin is no mw::plugin");
   }
