@@ -245,22 +245,22 @@ TEST_CASE("where memory is refused the bytes are sent once, and loaded from a fi
 TEST_CASE("bytes with another SHA-256 than was said are refused, and never loaded") {
   has_uploaded = true;
   in_each_kind(2, [](session& s) -> task<void> {
-    const std::vector<std::byte> good = content_of(plugin_file("good"));
+    const std::vector<std::byte> whole = content_of(plugin_file("absent"));
     tensor damaged = tensor::copy_of(
-        const_buffer_view(good.data(), good.size(), dtype::uint8), shape(good.size()));
-    damaged.as<std::uint8_t>()[good.size() / 2] ^= 1;
-    const std::string digest = digest_of(good);
+        const_buffer_view(whole.data(), whole.size(), dtype::uint8), shape(whole.size()));
+    damaged.as<std::uint8_t>()[whole.size() / 2] ^= 1;
+    const std::string digest = digest_of(whole);
     const refusal given = co_await refusal_of(
-        s.call(load_content_function, "model.so", digest, good.size(), 0, -1, damaged));
+        s.call(load_content_function, "model.so", digest, whole.size(), 0, -1, damaged));
     CHECK(given.says("plugin model.so: what came has the SHA-256 "));
     CHECK(given.says("in place of " + digest));
     const tensor nothing(shape(0), dtype::uint8);
     const refusal absent = co_await refusal_of(
-        s.call(load_content_function, "model.so", digest, good.size(), 0, -1, nothing));
+        s.call(load_content_function, "model.so", digest, whole.size(), 0, -1, nothing));
     CHECK(absent.says("plugin model.so: it is empty, or this worker cannot"));
-    const refusal other_type =
-        co_await refusal_of(s.call(load_content_function, "model.so", digest, good.size(),
-                                   0, -1, tensor::zeros(shape(1), dtype::float32)));
+    const refusal other_type = co_await refusal_of(
+        s.call(load_content_function, "model.so", digest, whole.size(), 0, -1,
+               tensor::zeros(shape(1), dtype::float32)));
     CHECK(other_type.cause == cause::handler_failed);
     const refusal none = co_await refusal_of(s.call(doubled, 1));
     CHECK(none.says("it has no function"));
