@@ -17,6 +17,7 @@
 #include "session_fixture.hpp"
 #include "spmd/content_digest.hpp"
 #include "spmd/content_file.hpp"
+#include "spmd/session_core.hpp"
 
 /// Whether the test that ran last has loaded uploads into this process, which keeps their
 /// descriptors.
@@ -77,6 +78,18 @@ task<void> check_good(session& s) {
   CHECK(thrown.says("its own words"));
   const std::vector<int> old = co_await s.call(add_one, 1).all();
   CHECK(old == ints(2, 2));
+}
+
+/// Bytes of tensors that a worker which is replaced would be sent again: those that the
+/// uploads to it have sent.
+std::size_t bytes_sent(const session& s, int worker) {
+  const mesh& all = s;
+  register_book& book = access::core_ptr(all)->registers();
+  std::size_t sum = 0;
+  for (const register_id each : book.replayable_on(worker)) {
+    for (const auto& part : book.kept(each, worker)->beside) sum += part.size();
+  }
+  return sum;
 }
 
 /// Descriptors of this process.
@@ -178,6 +191,8 @@ TEST_CASE("disco A12: a file of the controller's is uploaded, and need not stay 
     const std::string file = own.file("model.so");
     std::filesystem::copy_file(plugin_file("good"), file);
     co_await s.upload(file);
+    // This host's workers open it.
+    CHECK(bytes_sent(s, 0) == 0);
     std::filesystem::remove(file);
     co_await check_good(s);
     const dref<kept_words> kept = co_await s.call(keep_words, "kept").replayable();
@@ -221,6 +236,17 @@ TEST_CASE("an upload that is no plugin, or no file, is refused by the file's nam
   });
 }
 
+TEST_CASE("each upload is a file of its own, also when the one before is loaded") {
+  has_uploaded = true;
+  in_each_kind(2, [](session& s) -> task<void> {
+    co_await s.upload(plugin_file("clashing_later"));
+    const refusal next = co_await refusal_of(s.upload(plugin_file("throwing")));
+    CHECK(next.says("two functions are called"));
+    const refusal last = co_await refusal_of(s.upload(plugin_file("good")));
+    CHECK(last.says("there already, of " + plugin_file("clashing_later")));
+  });
+}
+
 TEST_CASE("where memory is refused the bytes are sent once, and loaded from a file") {
   has_uploaded = true;
   testing::where_refused(testing::call_filter().refuse(SYS_memfd_create, EPERM), [] {
@@ -235,7 +261,10 @@ TEST_CASE("where memory is refused the bytes are sent once, and loaded from a fi
       co_await check_good(s);
       const std::vector<bool> after = co_await have();
       CHECK(after == std::vector<bool>{true, true});
-      co_await s.upload(plugin_file("good"));
+      const std::size_t once = std::filesystem::file_size(plugin_file("good"));
+      CHECK(bytes_sent(s, 0) == once);
+      co_await s.mesh(worker_list(1, 0)).upload(plugin_file("good"));
+      CHECK(bytes_sent(s, 1) == once);
       co_await s.respawn(1);
       co_await check_good(s);
     });
