@@ -34,6 +34,8 @@ struct worker_loop::running_call {
   mesh_seat* mesh;
   std::stop_source stop;
   time_point since;
+  /// Until it has one, or is told that there is none.
+  bool awaits_world = false;
 };
 
 /// How a call has ended here.
@@ -306,6 +308,7 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
   if (mesh_seat* const at = is_alone ? nullptr : meshes_.find(c.head.mesh)) {
     facts.rank = at->rank;
     facts.size = static_cast<rank_t>(at->ids.size());
+    call.awaits_world = true;
     while (at->is_forming) co_await stop_on(at->settled.wait(), call.stop.get_token());
     // Before it is refused: without a world the mesh is formed again.
     call.mesh = at;
@@ -414,7 +417,11 @@ task<void> worker_loop::tell_status() {
   if (running_ != nullptr) {
     head.call = running_->id;
     in_call = runtime_.home().now() - running_->since;
-    if (running_->mesh != nullptr) doing = running_->mesh->under_way();
+    if (running_->mesh != nullptr) {
+      doing = running_->mesh->under_way();
+    } else if (running_->awaits_world) {
+      doing = "its mesh's world is being formed";
+    }
   }
   doing.resize(std::min(doing.size(), command_wire::longest_doing));
   value_writer told;

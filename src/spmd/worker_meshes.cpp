@@ -23,7 +23,6 @@ bool mesh_seat::is_in_collective() const {
 }
 
 std::string mesh_seat::under_way() const {
-  if (is_forming) return "its mesh's world is being formed";
   if (!is_up()) return {};
   const world_core& core = access::core(world);
   const auto worker_of = [this](rank_t each) {

@@ -169,6 +169,24 @@ TEST_CASE("a worker that does not answer is said to be silent, and is asked once
   });
 }
 
+TEST_CASE("a dump says which workers wait until their mesh has a world") {
+  watched_session at;
+  at.run(2, [&at](mw::session& s) -> mw::task<void> {
+    for (std::size_t i = 0; i < at.all.size(); ++i) {
+      if (at.all.at(i).name() == "worker1.1") at.all.stop(at.all.at(i), 6s);
+    }
+    auto looking = [&]() -> mw::task<void> {
+      co_await mw::sleep_for(4500ms);
+      const std::string text = at.controller.runtime().dump();
+      INFO(text);
+      CHECK(count_of("\n  worker 1 to do meet_late (call 1), silent for ", text) == 1);
+      CHECK(count_of("; worker 0 in meet_late (call 1) for ", text) == 1);
+      CHECK(count_of(": its mesh's world is being formed\n", text) == 1);
+    };
+    co_await mw::when_all(s.call(meet_late, 0), looking());
+  });
+}
+
 namespace {
 
 /// A worker that answers each command by a status, and no other way.
