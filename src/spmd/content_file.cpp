@@ -86,7 +86,8 @@ content_file content_file::of_process(std::int64_t pid, int descriptor,
   if (pid <= 0 || descriptor < 0 || bytes == 0) return {};
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, descriptor);
   // Without waiting: it may be anything, a pipe too.
-  unique_descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  unique_descriptor file(
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file ||
       examine_sealed(file.get(), content_seals, bytes) != sealed_file::as_it_should_be)
     return {};

@@ -71,7 +71,7 @@ class promise_base : public continuation {
 
   template <class Awaitable>
   requires(!notes_its_place<Awaitable>) auto await_transform(Awaitable&& awaitable);
-  // Apart from the others, whose frames would be larger by the place.
+  // Not for the others: the place would stand in the frames of all tasks.
   template <notes_its_place Awaitable>
   auto await_transform(Awaitable&& awaitable, source_position where = source_position()) {
     awaitable.note_place(where);
