@@ -1,9 +1,14 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
+#include <stop_token>
 #include <string>
+#include <utility>
 
+#include "manyworlds/mw.hpp"
+#include "manyworlds/spmd.hpp"
 #include "observe/parked_pair.hpp"
 #if __has_include(<nlohmann/json.hpp>)
 #include <nlohmann/json.hpp>
@@ -76,6 +81,47 @@ TEST_CASE("mwstat --json gives one object for every runtime that serves dumps") 
   CHECK(w["pending"][0]["kind"] == "recv");
   CHECK(w["pending"][0]["line"] == pair.receive_line);
   CHECK(all[1]["worlds"][0]["transfers"]["transport"] == "shm");
+}
+
+TEST_CASE("mwstat shows which worker of a session is in which call") {
+  static constexpr remote_function<void()> dozes{"dozes", alone};
+  const function_table functions{
+      {dozes, []() -> task<void> { co_await sleep_for(std::chrono::hours(1)); }}};
+  runtime rt;
+  rt.serve_dumps();
+  worker_thread beside("mwstat");
+  std::string text;
+  nlohmann::json json;
+  auto whole = [&]() -> task<void> {
+    session s = co_await session::start(rt, threads(1, functions));
+    std::stop_source enough;
+    auto calling = [&]() -> task<void> {
+      try {
+        co_await s.call(dozes).stop(enough.get_token());
+      } catch (const call_error&) {
+        // It was stopped.
+      }
+    };
+    auto looking = [&]() -> task<void> {
+      // The first look asks the worker.
+      for (int tries = 0; tries < 100 && text.find("0 in dozes") == text.npos; ++tries)
+        text = co_await offload(beside, [] { return mwstat(self).output; });
+      json = nlohmann::json::parse(
+          co_await offload(beside, [] { return mwstat(self + " --json").output; }));
+      enough.request_stop();
+    };
+    co_await when_all(calling(), looking());
+    co_await s.close();
+  };
+  rt.run([](task<void> all) -> task<void> {
+    co_await within(std::move(all), std::chrono::minutes(1));
+  }(whole()));
+  INFO(text);
+  CHECK(text.find(": 1 workers, 1 calls open\n  worker 0 in dozes (call 1) for ") !=
+        text.npos);
+  const auto& worker = json[0]["sessions"][0]["workers"][0];
+  CHECK(worker["function"] == "dozes");
+  CHECK(worker["in_call_ms"] > 0.0);
 }
 
 TEST_CASE("mwstat says what to do when a process serves no dumps") {
