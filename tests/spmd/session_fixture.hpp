@@ -57,8 +57,8 @@ void in_session(worker_kind kind, int workers, Body body, session_options limits
 /// Runs `body(session&)` with a session of each kind.
 template <class Body>
 void in_each_kind(int workers, Body body, session_options limits = {}) {
-  for (const worker_kind kind :
-       {worker_kind::threads, worker_kind::processes, worker_kind::nodes}) {
+  for (const worker_kind kind : {worker_kind::threads, worker_kind::processes,
+                                 worker_kind::nodes, worker_kind::mixed}) {
     CAPTURE(static_cast<int>(kind));
     in_session(kind, workers, body, limits);
   }
