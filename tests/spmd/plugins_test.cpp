@@ -34,13 +34,6 @@ std::string plugin_file(const std::string& name) {
   return std::string(PLUGIN_FOLDER) + "/" + name + ".so";
 }
 
-std::vector<std::byte> content_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::vector<char> all{std::istreambuf_iterator<char>(in), {}};
-  const auto bytes = std::as_bytes(std::span(all));
-  return {bytes.begin(), bytes.end()};
-}
-
 /// A folder of this test's own, which goes with it.
 struct own_folder {
   own_folder() : path(std::filesystem::temp_directory_path() / "mw-plugins-XXXXXX") {
@@ -78,24 +71,6 @@ task<void> check_good(session& s) {
   CHECK(thrown.says("its own words"));
   const std::vector<int> old = co_await s.call(add_one, 1).all();
   CHECK(old == ints(2, 2));
-}
-
-/// Bytes of tensors that a worker which is replaced would be sent again: those that the
-/// uploads to it have sent.
-std::size_t bytes_sent(const session& s, int worker) {
-  const mesh& all = s;
-  register_book& book = access::core_ptr(all)->registers();
-  std::size_t sum = 0;
-  for (const register_id each : book.replayable_on(worker)) {
-    for (const auto& part : book.kept(each, worker)->beside) sum += part.size();
-  }
-  return sum;
-}
-
-/// Descriptors of this process.
-std::ptrdiff_t descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return std::distance(begin(all), end(all));
 }
 
 }  // namespace
@@ -183,6 +158,37 @@ TEST_CASE("what is no plugin is refused with worker, file and reason; the rest g
     co_await check_good(s);
   });
 }
+
+#if MANYWORLDS_HAS_SECRET
+
+namespace {
+
+std::vector<std::byte> content_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::vector<char> all{std::istreambuf_iterator<char>(in), {}};
+  const auto bytes = std::as_bytes(std::span(all));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// Bytes of tensors that a worker which is replaced would be sent again: those that the
+/// uploads to it have sent.
+std::size_t bytes_sent(const session& s, int worker) {
+  const mesh& all = s;
+  register_book& book = access::core_ptr(all)->registers();
+  std::size_t sum = 0;
+  for (const register_id each : book.replayable_on(worker)) {
+    for (const auto& part : book.kept(each, worker)->beside) sum += part.size();
+  }
+  return sum;
+}
+
+/// Descriptors of this process.
+std::ptrdiff_t descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+}  // namespace
 
 TEST_CASE("disco A12: a file of the controller's is uploaded, and need not stay there") {
   has_uploaded = true;
@@ -361,6 +367,8 @@ TEST_CASE("memory that must not be executed is copied to a file without a name")
   CHECK(::dlsym(library, "number_of_no_plugin") != nullptr);
   ::dlclose(library);
 }
+
+#endif
 
 TEST_SUITE_END();
 
