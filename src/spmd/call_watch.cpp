@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr duration between_looks = 1s;
+constexpr duration call_watch_period = 1s;
 // How many looks behind the first find a worker at a call before that is named.
 constexpr int looks_until_named = 5;
 
@@ -39,7 +39,7 @@ void call_watch::show() {
 task<void> call_watch::run() {
   seen_.resize(core_.all_workers().size());
   for (;;) {
-    co_await sleep_for(between_looks);
+    co_await sleep_for(call_watch_period);
     try {
       look();
     } catch (const std::bad_alloc&) {
@@ -85,7 +85,7 @@ session_report call_watch::report() {
     w.waiting = link.waiting();
     w.sent = link.sent();
     // One that answers does so before the next look.
-    if (link.asked() && now - *link.asked() >= between_looks)
+    if (link.asked() && now - *link.asked() >= call_watch_period)
       w.silent_for = now - *link.asked();
     const call_record* const call = link.at_call();
     if (call == nullptr) continue;
