@@ -160,13 +160,13 @@ remote_call<tensor> mesh::put(const_buffer_view given, const class shape& as) co
 }
 
 task<void> mesh::load(std::string file, source_position where) const {
-  return plugin_book::load(request_on(core_, workers_, where).core, workers_,
-                           std::move(file), where);
+  return plugin_book::load(request_on(core_, workers_).core, workers_, std::move(file),
+                           where);
 }
 
 task<void> mesh::upload(std::string file, source_position where) const {
-  return plugin_book::upload(request_on(core_, workers_, where).core, workers_,
-                             std::move(file), where);
+  return plugin_book::upload(request_on(core_, workers_).core, workers_, std::move(file),
+                             where);
 }
 
 // --- sessions ------------------------------------------------------------
