@@ -16,7 +16,7 @@ sys.path.insert(0, str(here / "peers"))
 
 from tables import OURS, human, number, rows_in  # noqa: E402
 
-PAGES = ["README.md", "benchmarks/README.md"]
+PAGES = ["README.md", "examples/starting.md", "benchmarks/README.md"]
 MPIS = ["Open MPI", "MPICH"]
 KIB, MIB = 1 << 10, 1 << 20
 

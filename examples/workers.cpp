@@ -80,6 +80,19 @@ mw::task<int> replace_lost(const mw::session& s) {
   co_return replaced;
 }
 
+/// Makes the step with the workers that are there, until it has a result.
+mw::task<float> result_of_step(const mw::session& s, const mw::dref<weights>& w, int x,
+                               int& replaced) {
+  for (;;) {
+    try {
+      co_return co_await s.call(step, w, x).from(0).within(10s);
+    } catch (const mw::call_error& e) {
+      std::printf("step %d: %s\n", x, e.what());  // which worker, in which call, and why
+    }
+    replaced += co_await replace_lost(s);  // what is replayable is made again there
+  }
+}
+
 /// On which machines the workers are; none: on this one.
 struct machines {
   std::string address;
@@ -106,17 +119,9 @@ mw::task<int> drive(mw::runtime& rt, machines where, int steps, int kill_every) 
   int replaced = 0;
   for (int i = 1; steps == 0 || i <= steps; ++i) {
     if (kill_every != 0 && i % kill_every == 0) kill_one(s, i / kill_every);
-    for (bool is_done = false; !is_done;) {
-      try {
-        const float sum = co_await s.call(step, w, i).from(0).within(10s);
-        wrong += sum != expected(i);
-        is_done = true;
-        std::printf("step %d: %.0f\n", i, static_cast<double>(sum));
-      } catch (const mw::call_error& e) {
-        std::printf("step %d: %s\n", i, e.what());
-      }
-      if (!is_done) replaced += co_await replace_lost(s);
-    }
+    const float sum = co_await result_of_step(s, w, i, replaced);
+    wrong += sum != expected(i);
+    std::printf("step %d: %.0f\n", i, static_cast<double>(sum));
     co_await mw::sleep_for(steps == 0 ? 500ms : 10ms);
   }
   co_await s.close();

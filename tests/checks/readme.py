@@ -10,8 +10,8 @@ root = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = {
     "README.md": [
         "examples/hello.cpp",
+        "examples/workers.cpp",
         "examples/service.cpp",
-        "examples/kv_transfer/decode.hpp",
     ],
     "examples/starting.md": ["examples/launched.cpp"],
     "examples/README.md": [
