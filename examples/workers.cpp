@@ -12,6 +12,7 @@
 //     mwnode 10.0.0.1:7070 --node 1 --insecure -- ./workers   // on the second one
 #include <sys/types.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -143,6 +144,8 @@ int main(int count, char** words) {
     where = {given[1], std::atoi(given[2].c_str())};
     how.listen = given[1].substr(0, given[1].rfind(':')) + ":0";
     how.insecure = true;
+    // Pids of other machines mean nothing here: it kills none.
+    given.resize(std::min<std::size_t>(given.size(), 4));
     given.erase(given.begin(), given.begin() + 3);
   }
   const auto number = [&](std::size_t i) {

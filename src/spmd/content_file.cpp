@@ -85,9 +85,13 @@ content_file content_file::of_process(std::int64_t pid, int descriptor,
                                       std::uint64_t bytes, const std::string& digest) {
   if (pid <= 0 || descriptor < 0 || bytes == 0) return {};
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, descriptor);
-  // Without waiting: it may be anything, a pipe too.
-  unique_descriptor file(
-      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  // On another machine the number is a stranger's, and may be anything: what is no plain
+  // file is not opened.
+  const unique_descriptor at(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  struct stat what {};
+  if (!at || ::fstat(at.get(), &what) != 0 || !S_ISREG(what.st_mode)) return {};
+  const std::string found = fmt::format("/proc/self/fd/{}", at.get());
+  unique_descriptor file(::open(found.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file ||
       examine_sealed(file.get(), content_seals, bytes) != sealed_file::as_it_should_be)
     return {};

@@ -9,9 +9,12 @@
 
 namespace manyworlds::inline v0::detail {
 
-/// The world of the controller and one worker.
-[[nodiscard]] inline world_name control_name(std::string_view session, int worker) {
-  return world_name(std::string(session) + "/worker-" + std::to_string(worker));
+/// The world of the controller and one incarnation of a worker: an earlier one that comes
+/// late is not taken for it.
+[[nodiscard]] inline world_name control_name(std::string_view session, int worker,
+                                             std::uint64_t incarnation) {
+  return world_name(std::string(session) + "/worker-" + std::to_string(worker) + "." +
+                    std::to_string(incarnation));
 }
 
 /// One of the worlds that a mesh has in turn, numbered from 1 on.

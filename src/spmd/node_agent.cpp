@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <span>
+#include <sstream>
 #include <utility>
 
 #include "exception_text.hpp"
@@ -15,6 +17,9 @@
 
 namespace manyworlds::inline v0::detail {
 
+// The least time to form the world with a controller that is there.
+constexpr duration patience_with_world = std::chrono::seconds(1);
+
 using node_wire::order_head;
 using node_wire::order_kind;
 using node_wire::report_head;
@@ -23,19 +28,34 @@ using node_wire::report_kind;
 node_agent::node_agent(runtime& rt, store& meeting, node_place place,
                        process_options program)
     : runtime_(rt),
+      meeting_(meeting),
       place_(std::move(place)),
-      program_(std::move(program)),
-      world_(rt, meeting,
-             {.name = node_wire::node_name(place_.node),
-              .rank = 1,
-              .size = 2,
-              .form = place_.wait}) {}
+      program_(std::move(program)) {}
+
+/// Its controller says first how long a peer may be silent.
+task<void> node_agent::join() {
+  const time_point until = later(runtime_.home().now(), place_.wait);
+  const std::string said = co_await meeting_.get(node_wire::limits_key, place_.wait);
+  std::int64_t suspect_after = 0;
+  std::int64_t lost_after = 0;
+  std::istringstream in(said);
+  in >> suspect_after >> lost_after;
+  world_ = world(
+      runtime_, meeting_,
+      {.name = node_wire::node_name(place_.node),
+       .rank = 1,
+       .size = 2,
+       .form = std::max<duration>(until - runtime_.home().now(), patience_with_world),
+       .suspect_after = duration(suspect_after),
+       .broken_after = duration(lost_after)});
+  co_await world_;
+}
 
 task<void> node_agent::run() {
   auto end = [this]() -> task<void> { co_await told_to_end_; };
   const auto body = [&](scope& s) -> task<void> {
     auto serve = [&]() -> task<void> {
-      co_await world_;
+      co_await join();
       tell(report_kind::hello, static_cast<int>(node_wire::version), 0);
       co_await when_any(obey(s), write());
     };
@@ -44,12 +64,15 @@ task<void> node_agent::run() {
   };
   try {
     co_await scope::run(body);
+    workers_.clear();
+    if (world_ && world_.state() == world_state::up) co_await world_.leave();
   } catch (const world_error& e) {
-    // The controller has no more use for it, and drops its end.
-    if (e.cause() != cause::closed && e.cause() != cause::abandoned) throw;
+    // The controller has no more use for it, and drops its end; or it is told to end,
+    // whatever becomes of the world.
+    const bool is_in_order = e.cause() == cause::closed ||
+                             e.cause() == cause::abandoned || told_to_end_.is_set();
+    if (!is_in_order) throw;
   }
-  workers_.clear();
-  if (world_.state() == world_state::up) co_await world_.leave();
 }
 
 task<void> node_agent::obey(scope& s) {

@@ -41,7 +41,8 @@ class node_agent {
   node_agent(const node_agent&) = delete;
   node_agent& operator=(const node_agent&) = delete;
 
-  /// Ends when the session has. Errors: world_error with the causes of forming, such as
+  /// Ends when the session has. Errors: store_error if its controller cannot be reached,
+  /// or has no nodes; world_error with the causes of forming, such as
   /// `rank_taken` where the node has an agent, and of the loss of its controller.
   [[nodiscard]] task<void> run();
   /// Ends it, and its workers, whatever the session does. Thread: the reactor.
@@ -57,6 +58,7 @@ class node_agent {
     std::shared_ptr<supervised_process> process;
   };
 
+  [[nodiscard]] task<void> join();
   [[nodiscard]] task<void> obey(scope& s);
   [[nodiscard]] task<void> write();
   [[nodiscard]] task<void> start(int worker, std::uint64_t incarnation,
@@ -67,6 +69,7 @@ class node_agent {
   [[nodiscard]] process_options options_for(int worker, std::string invitation) const;
 
   runtime& runtime_;
+  store& meeting_;
   const node_place place_;
   const process_options program_;
   world world_;

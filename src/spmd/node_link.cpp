@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <new>
 #include <span>
@@ -21,28 +22,32 @@ using node_wire::order_kind;
 using node_wire::report_head;
 using node_wire::report_kind;
 
+// An agent gives up what does not end after 30 s.
+constexpr duration patience_with_end = std::chrono::seconds(35);
 // The pause behind an agent with which no world can be formed, as one of another version.
 constexpr duration pause_after_stranger = std::chrono::seconds(1);
 
 // --- its agents ------------------------------------------------------------
 
-task<void> node_link::run(runtime& rt, store& meeting, const session_options& limits,
-                          event& over) {
+task<void> node_link::run(store& meeting, const session_options& limits, event& over) {
   // An agent that is there is left in order, which ends the other task.
   auto end = [&]() -> task<void> {
     co_await over;
     event never;
     if (joined_.is_set()) co_await never;
   };
-  co_await when_any(meet_agents(rt, meeting, limits, over), end());
+  co_await when_any(meet_agents(meeting, limits, over), end());
 }
 
-task<void> node_link::meet_agents(runtime& rt, store& meeting,
-                                  const session_options& limits, event& over) {
+task<void> node_link::meet_agents(store& meeting, const session_options& limits,
+                                  event& over) {
   while (!over.is_set()) {
     try {
+      co_await meeting.set(
+          node_wire::limits_key,
+          fmt::format("{} {}", limits.suspect_after.count(), limits.lost_after.count()));
       co_await keep(
-          rt, meeting,
+          runtime_, meeting,
           {.name = node_wire::node_name(node_),
            .rank = 0,
            .size = 2,
@@ -68,7 +73,8 @@ task<void> node_link::serve(world& w, event& over) {
     co_await when_any(read(w), write(w), end());
   } catch (const world_error& e) {
     trouble_ = fmt::format("is lost: {}", e.failure().text());
-    throw;
+    // It ends in order, and no other agent is waited for.
+    if (!over.is_set()) throw;
   }
 }
 
@@ -116,7 +122,8 @@ void node_link::take_report(const report_head& head, std::string text) {
   // A late one is of an incarnation that was ended.
   if (!seat || seat->incarnation != head.incarnation) return;
   if (head.kind == report_kind::started) {
-    seat->pid = head.pid;
+    // A negative one would be all processes for kill(2).
+    seat->pid = std::max<std::int64_t>(head.pid, 0);
     seat->decided.set();
   } else if (head.kind == report_kind::ended) {
     seat->how = std::move(text);
@@ -156,7 +163,8 @@ void node_link::push(const order_head& head, std::string text) {
   wake_.set();
 }
 
-/// Waits for an agent; what is queued then is for that one.
+/// Waits for an agent; what is queued then is for that one. Ends when that has said what
+/// came of it.
 task<void> node_link::order_start(int worker, std::shared_ptr<node_seat> seat,
                                   std::string invitation) {
   while (!joined_.is_set()) co_await joined_;
@@ -165,7 +173,8 @@ task<void> node_link::order_start(int worker, std::shared_ptr<node_seat> seat,
   head.worker = worker;
   head.incarnation = seat->incarnation;
   push(head, std::move(invitation));
-  seats_[worker] = std::move(seat);
+  seats_[worker] = seat;
+  co_await seat->decided;
 }
 
 task<void> node_link::start(int worker, std::uint64_t incarnation,
@@ -174,9 +183,10 @@ task<void> node_link::start(int worker, std::uint64_t incarnation,
   seat->incarnation = incarnation;
   try {
     co_await within(order_start(worker, seat, std::move(invitation)), join_);
-    co_await seat->decided;
   } catch (const timed_out&) {
-    seat->how = fmt::format("node {} {}", node_, trouble_);
+    seat->how =
+        fmt::format("node {} {}", node_,
+                    joined_.is_set() ? "has not said that it has started it" : trouble_);
     seat->ended.set();
   }
   if (seat->ended.is_set()) throw world_error(failure(cause::not_joined, seat->how));
@@ -193,7 +203,14 @@ task<void> node_link::end(int worker, duration patience) {
     head.patience = patience.count();
     push(head, {});
   }
-  co_await seat->gone;
+  auto gone = [&]() -> task<void> { co_await seat->gone; };
+  try {
+    co_await within(gone(), patience + patience_with_end);
+  } catch (const timed_out&) {
+    access::core(runtime_).log(
+        log_level::error,
+        fmt::format("node {} has not said that worker {} is gone", node_, worker));
+  }
   if (find(worker) == seat) seats_.erase(worker);
 }
 

@@ -31,12 +31,14 @@ struct node_seat {
 /// node. What a lost one had started counts as ended. Thread: the session's reactor.
 class node_link {
  public:
-  node_link(int node, duration join) noexcept : node_(node), join_(join) {}
+  /// `join` bounds a start.
+  node_link(runtime& rt, int node, duration join) noexcept
+      : runtime_(rt), node_(node), join_(join) {}
   node_link(const node_link&) = delete;
   node_link& operator=(const node_link&) = delete;
 
   /// Forms the world with the agent again and again, until `over` is set. Errors: none.
-  [[nodiscard]] task<void> run(runtime& rt, store& meeting, const session_options& limits,
+  [[nodiscard]] task<void> run(store& meeting, const session_options& limits,
                                event& over);
 
   /// Lets the agent start a worker, once it has joined. Errors: world_error
@@ -54,8 +56,8 @@ class node_link {
     std::string text;
   };
 
-  [[nodiscard]] task<void> meet_agents(runtime& rt, store& meeting,
-                                       const session_options& limits, event& over);
+  [[nodiscard]] task<void> meet_agents(store& meeting, const session_options& limits,
+                                       event& over);
   [[nodiscard]] task<void> serve(world& w, event& over);
   [[nodiscard]] task<void> greet(world& w);
   [[nodiscard]] task<void> read(world& w);
@@ -66,6 +68,7 @@ class node_link {
   void take_report(const node_wire::report_head& head, std::string text);
   void lose() noexcept;
 
+  runtime& runtime_;
   const int node_;
   const duration join_;
   std::string trouble_ = "has not joined";

@@ -33,8 +33,7 @@ static void check_reach(runtime& controller, const hosted_store& host) {
 }
 
 node_source::node_source(runtime& controller, const nodes& how)
-    : runtime_(controller),
-      how_(how),
+    : how_(how),
       host_(
           controller, how.listen.view(),
           hosted_store_options{.secret = access::core(controller).options().secret,
@@ -42,7 +41,7 @@ node_source::node_source(runtime& controller, const nodes& how)
       store_(controller, host_.address(), store_options_of(controller)) {
   check_reach(controller, host_);
   for (int node = 0; node < how.count; ++node)
-    nodes_.push_back(std::make_unique<node_link>(node, how.limits.start));
+    nodes_.push_back(std::make_unique<node_link>(controller, node, how.limits.start));
 }
 
 node_link& node_source::node_of(int worker) const noexcept {
@@ -52,7 +51,7 @@ node_link& node_source::node_of(int worker) const noexcept {
 task<void> node_source::run(event& over) {
   std::vector<task<void>> links;
   for (const auto& node : nodes_) {
-    links.push_back(node->run(runtime_, store_, how_.limits, over));
+    links.push_back(node->run(store_, how_.limits, over));
   }
   co_await when_all(std::move(links));
 }

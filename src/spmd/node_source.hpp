@@ -39,7 +39,6 @@ class node_source final : public worker_source {
  private:
   [[nodiscard]] node_link& node_of(int worker) const noexcept;
 
-  runtime& runtime_;
   const nodes how_;
   hosted_store host_;
   tcp_store store_;

@@ -20,6 +20,10 @@ inline constexpr std::size_t longest_text = 4096;
   return world_name("mwnode-" + std::to_string(node));
 }
 
+/// What the controller says before: for how long a peer may be silent, as
+/// "SUSPECT LOST" in nanoseconds.
+inline constexpr const char* limits_key = "mwnode-limits";
+
 enum class order_kind : std::uint8_t {
   start = 1,  ///< a worker; the text is its invitation
   end = 2,    ///< a worker, after `patience` by force

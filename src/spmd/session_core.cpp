@@ -126,13 +126,16 @@ task<void> session_core::begin(std::shared_ptr<session_core> self) {
 }
 
 task<void> session_core::hold(std::shared_ptr<session_core> self) {
+  const struct ending {
+    session_core& of;
+    ~ending() { of.over_.set(); }
+  } at_last{*self};
   event all_ended;
   auto live = [&]() -> task<void> {
     co_await self->run();
     all_ended.set();
   };
   co_await when_all(live(), self->source_->run(all_ended));
-  self->over_.set();
 }
 
 task<void> session_core::run() {
@@ -224,7 +227,7 @@ task<void> session_core::watch_silence() {
     const bool is_suspect = e.kind == world_event_kind::suspect;
     if (!is_suspect && e.kind != world_event_kind::recovered) continue;
     for (const auto& link : links_) {
-      if (!(e.world == control_name(name_, link->id()))) continue;
+      if (!(e.world == control_name(name_, link->id(), link->incarnation()))) continue;
       tell({.kind =
                 is_suspect ? session_event_kind::suspect : session_event_kind::recovered,
             .worker = link->id(),
@@ -332,7 +335,10 @@ void session_core::lose(worker_link& link, const failure& why, const std::string
     hurt.push_back(call);
   }
   for (const auto& call : hurt) {
-    call->told.push_back({link.id(), incarnation, why.cause, how});
+    // One that another has failed may have it from there.
+    if (std::ranges::find(call->told, link.id(), &worker_text::worker) ==
+        call->told.end())
+      call->told.push_back({link.id(), incarnation, why.cause, how});
     fail(call, loss_of(link));
     if (call->is_over()) settle(call);
   }
@@ -417,9 +423,7 @@ void session_core::note_stuck(call_record& call) noexcept {
           .text = link.stuck_in()});
     if (limits_.on_stuck != stuck_worker::kill || source_->pid(part.worker) == 0)
       continue;
-    lives_->spawn([](session_core& self, int worker) -> task<void> {
-      co_await self.source_->end(worker, 0s);
-    }(*this, part.worker));
+    lives_->spawn(link.end_by_force());
   }
   if (stuck.empty()) return;
   // The rest goes on: what needs none of these.
@@ -786,8 +790,8 @@ static failure why_not_made(const call_record& call) {
   const std::string& reason = call.why->detail;
   failure f(
       cause::register_lost,
-      fmt::format("call {} of {}, which should have made an argument, failed{}", call.id,
-                  call.function,
+      fmt::format("call {} of {}, which should have made an argument, failed by {}{}",
+                  call.id, call.function, name_of(call.why->cause),
                   reason.empty() || reason.size() > longest_reason ? "" : ": " + reason));
   f.rank = call.why->rank;
   return f;

@@ -1,12 +1,14 @@
 #include "spmd/worker_link.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "exception_text.hpp"
 #include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/within.hpp"
 #include "spmd/mesh_name.hpp"
 #include "spmd/session_core.hpp"
 #include "world/world_core.hpp"
@@ -18,6 +20,9 @@ using command_wire::command_head;
 using command_wire::command_kind;
 using command_wire::reply_head;
 using command_wire::reply_kind;
+
+// How long the end of a worker that was killed is waited for.
+constexpr duration patience_with_force = std::chrono::seconds(1);
 
 // --- what goes out ------------------------------------------------------------
 
@@ -238,7 +243,7 @@ task<void> worker_link::serve(std::uint64_t incarnation) {
   state_ = worker_state::starting;
   co_await core_.source().start(id_, incarnation);
   control_ = world(core_.of(), core_.source().meeting(),
-                   {.name = control_name(core_.name(), id_),
+                   {.name = control_name(core_.name(), id_, incarnation),
                     .rank = 0,
                     .size = 2,
                     .form = core_.limits().start,
@@ -270,6 +275,28 @@ task<void> worker_link::join() {
     f.operation = operation_kind::form;
     throw world_error(std::move(f));
   }
+}
+
+/// What has started it may be lost, as a node's agent is that stands still, and the
+/// worker may live: its control world is ended then, by which it ends itself.
+task<void> worker_link::end_by_force() {
+  const std::uint64_t which = incarnation_;
+  const auto is_there = [&] {
+    return state_ == worker_state::ready && incarnation_ == which;
+  };
+  auto until_gone = [&]() -> task<void> {
+    while (is_there()) {
+      decided_.reset();
+      co_await decided_;
+    }
+  };
+  co_await core_.source().end(id_, duration::zero());
+  try {
+    co_await within(until_gone(), patience_with_force);
+  } catch (const timed_out&) {
+    if (is_there()) control_.fail("it was to be ended, and what has started it is lost");
+  }
+  co_await until_gone();
 }
 
 void worker_link::note_stuck(const call_record& in) {

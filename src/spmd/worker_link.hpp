@@ -58,6 +58,9 @@ class worker_link {
   [[nodiscard]] event& decided() noexcept { return decided_; }
   /// Is set when another incarnation is wanted.
   [[nodiscard]] event& wanted() noexcept { return wanted_; }
+  /// Ends the incarnation that is there by force, and waits until it is noted as lost.
+  /// Errors: none.
+  [[nodiscard]] task<void> end_by_force();
   /// Notes that it does not end that call; until it has.
   void note_stuck(const call_record& in);
   /// Returns the call that it does not end; empty if there is none.

@@ -58,7 +58,7 @@ worker_loop::worker_loop(runtime& rt, store& meeting, const function_table& func
       locals_(locals),
       meshes_(rt, meeting, seat_),
       control_(rt, meeting,
-               {.name = control_name(seat_.session, seat_.id),
+               {.name = control_name(seat_.session, seat_.id, seat_.incarnation),
                 .rank = 1,
                 .size = 2,
                 .form = seat_.limits.start,

@@ -78,13 +78,7 @@ task<void> worker_replacer::run(int worker, std::shared_ptr<attempt> made) {
 /// Ends when the next incarnation is there. One that is there now is ended first.
 task<void> worker_replacer::bring(int worker) {
   worker_link& link = core_.link_of(worker);
-  if (link.state() == worker_state::ready) {
-    co_await core_.source().end(worker, 0s);
-    while (link.state() == worker_state::ready) {
-      link.decided().reset();
-      co_await link.decided();
-    }
-  }
+  if (link.state() == worker_state::ready) co_await link.end_by_force();
   const std::uint64_t before = link.incarnation();
   while (link.state() != worker_state::ready) {
     if (core_.is_ending()) refuse(core_, worker, cause::closed, "the session has ended");

@@ -125,17 +125,23 @@ mw::task<void> use_slow_disk(const mw::launch_context& job, const order& o) {
   std::printf("rank %d has written\n", job.rank);
 }
 
+mw::task<void> take_step(mw::world& w) {
+  int total = 1;
+  co_await w.all_reduce(std::span(&total, 1), mw::sum);
+}
+
 /// Meets the others all the time. In its first life a member that is meant gets stuck.
 mw::task<void> meet(mw::world& w, const mw::launch_context& job, const order& o) {
   const bool is_meant = w.rank() == o.rank && job.incarnation == 1;
   if (o.what == "writes" || o.what == "waits-for-disk") {
     if (is_meant) co_await use_slow_disk(job, o);
   } else if (is_meant && o.what != "meets" && o.what != "dies-again") {
+    // All are in the world then: they accuse what no longer sends.
+    if (o.what == "falls-silent") co_await take_step(w);
     co_await get_stuck(job, o.what);
   }
   for (std::uint64_t step = 0;; ++step) {
-    int total = 1;
-    co_await w.all_reduce(std::span(&total, 1), mw::sum);
+    co_await take_step(w);
     job.progress(step);
     co_await mw::sleep_for(20ms);
   }

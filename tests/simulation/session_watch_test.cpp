@@ -212,7 +212,7 @@ class chatty_worker final : public mw::detail::worker_source {
   mw::task<void> chat() {
     mw::world control(
         self_->runtime(), all_.shared_store,
-        {.name = mw::detail::control_name(session_, 0), .rank = 1, .size = 2});
+        {.name = mw::detail::control_name(session_, 0, 1), .rank = 1, .size = 2});
     std::uint64_t call = 0;
     try {
       co_await control;

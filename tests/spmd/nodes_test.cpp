@@ -124,26 +124,62 @@ TEST_CASE("an agent with another secret does not join, and disturbs no other") {
 }
 
 #ifdef MWNODE
+namespace {
+
+/// A folder with a file that has the secret.
+class folder_with_secret {
+ public:
+  folder_with_secret()
+      : path_(std::filesystem::temp_directory_path() /
+              ("mwnode." + std::to_string(::getpid()))) {
+    REQUIRE(std::filesystem::create_directory(path_));
+    std::ofstream(secret()) << secret_of_tests << '\n';
+    REQUIRE(::chmod(secret().c_str(), 0600) == 0);
+  }
+  folder_with_secret(const folder_with_secret&) = delete;
+  folder_with_secret& operator=(const folder_with_secret&) = delete;
+  ~folder_with_secret() { std::filesystem::remove_all(path_); }
+
+  [[nodiscard]] std::string logs() const { return path_ + "/logs"; }
+  /// The agent of node 0.
+  [[nodiscard]] process_options agent(const std::string& controller) const {
+    return process_options(MWNODE, {controller, "--node", "0", "--secret-file", secret(),
+                                    "--log-dir", logs(), "--", SESSION_WORKER});
+  }
+
+ private:
+  [[nodiscard]] std::string secret() const { return path_ + "/secret"; }
+
+  const std::string path_;
+};
+
+}  // namespace
+
 TEST_CASE("mwnode joins by the secret of a file, which its workers are given too") {
-  const std::string folder =
-      std::filesystem::temp_directory_path() / ("mwnode." + std::to_string(::getpid()));
-  REQUIRE(std::filesystem::create_directory(folder));
-  const struct clean_up {
-    const std::string& folder;
-    ~clean_up() { std::filesystem::remove_all(folder); }
-  } at_last{folder};
-  const std::string secret = folder + "/secret";
-  std::ofstream(secret) << secret_of_tests << '\n';
-  REQUIRE(::chmod(secret.c_str(), 0600) == 0);
+  const folder_with_secret folder;
   session_over_nodes all(1, 2);
-  all.run_beside(
-      process_options(MWNODE, {all.address(), "--node", "0", "--secret-file", secret,
-                               "--log-dir", folder + "/logs", "--", SESSION_WORKER}),
-      [](session& s) -> task<void> {
-        CHECK(co_await s.call(fails_on, 1000).all() == ints(2, 2));
-      });
-  for (const char* const log : {"worker-0.log", "worker-1.log"})
-    CHECK(std::filesystem::exists(folder + "/logs/" + log));
+  all.run_beside(folder.agent(all.address()), [](session& s) -> task<void> {
+    CHECK(co_await s.call(fails_on, 1000).all() == ints(2, 2));
+  });
+  for (const char* const log : {"/worker-0.log", "/worker-1.log"})
+    CHECK(std::filesystem::exists(folder.logs() + log));
+}
+
+TEST_CASE(
+    "S-e: an agent that stands still is replaced, and what it has started ends itself") {
+  const folder_with_secret folder;
+  session_over_nodes all(1, 1);
+  std::optional<node_of_test> again;
+  const auto body = [&](session& s) -> task<void> {
+    const auto before = s.describe(0).pid;
+    CHECK(all.agent().signal(SIGSTOP));
+    again.emplace(all.address(), 0);
+    co_await within(s.respawn(0), 30s);
+    CHECK(s.describe(0).pid != before);
+    CHECK(co_await s.call(add_one, 1).from(0) == 2);
+    CHECK(all.agent().signal(SIGCONT));
+  };
+  all.run_beside(folder.agent(all.address()), body, false);
 }
 #endif
 
@@ -229,7 +265,8 @@ TEST_CASE(
 }
 
 TEST_CASE("an agent that says too much is lost, before any memory is taken for it") {
-  session_over_nodes all(1, 1);
+  // It may be lost before or after it was to start a worker.
+  session_over_nodes all(1, 1, {.start = 2s});
   std::jthread pretending([&] {
     pretend(all.address(), {report(report_kind::hello, 1), report(report_kind::ended, 0)},
             std::size_t{64} << 20);

@@ -100,26 +100,30 @@ class session_over_nodes {
 
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
 
+  /// Precondition: `run_beside` has started it.
+  [[nodiscard]] supervised_process& agent() noexcept { return *agent_; }
+
   template <class Body>
   void run(Body body) {
     run_beside(std::nullopt, std::move(body));
   }
-  /// The program is the agent of a node; it ends well with the session.
+  /// The program is the agent of a node; it ends with the session.
   template <class Body>
-  void run_beside(std::optional<process_options> program, Body body) {
+  void run_beside(std::optional<process_options> program, Body body,
+                  bool ends_well = true) {
     auto whole = [&]() -> task<void> {
-      std::optional<supervised_process> agent;
       if (program) {
-        agent.emplace(rt_, *program);
-        co_await agent->started();
+        agent_.emplace(rt_, *program);
+        co_await agent_->started();
       }
       session s = co_await detail::start_session(
           rt_, std::move(source_), how_.count * how_.workers_per_node, how_.limits);
       co_await body(s);
       co_await s.close();
-      if (agent) {
-        const exit_reason end = co_await agent->ended();
-        CHECK_MESSAGE(end.is_success(), end.text());
+      if (agent_) {
+        const exit_reason end = co_await agent_->ended();
+        CHECK_MESSAGE(end.is_success() == ends_well, end.text());
+        agent_ = std::nullopt;
       }
     };
     rt_.run(in_time(whole()));
@@ -128,6 +132,7 @@ class session_over_nodes {
  private:
   const nodes how_;
   runtime rt_;
+  std::optional<supervised_process> agent_;
   std::unique_ptr<detail::node_source> source_;
   const std::string address_;
 };

@@ -47,7 +47,8 @@ class MANYWORLDS_EXPORT call_error : public world_error {
   [[nodiscard]] std::uint64_t call() const noexcept { return facts_->call; }
   [[nodiscard]] const std::string& function() const noexcept { return facts_->function; }
   /// Returns where the controller awaited it, or where the call's `from`, `all` or
-  /// `within` stands. Line 0 is unknown: that of a call given to `scope::spawn`.
+  /// `within` stands. Of a call that `when_all` or `scope::spawn` awaits, give it there:
+  /// otherwise it is a line of the library.
   [[nodiscard]] source_position where() const noexcept { return facts_->where; }
   /// Returns what the workers said that failed by themselves, the first one first. Where
   /// an argument was never made, this is what they said of the call that should have made

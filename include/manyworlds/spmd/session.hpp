@@ -51,7 +51,7 @@ struct session_worker {
   /// How many there were of this id: 1 for the first.
   std::uint64_t incarnation = 1;
   worker_state state = worker_state::starting;
-  /// The number of its process; 0 for a thread.
+  /// The number of its process, on its own machine; 0 for a thread.
   std::int64_t pid = 0;
   /// Says for people how the last one was lost; empty if none was.
   std::string loss;
