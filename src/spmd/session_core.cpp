@@ -860,9 +860,9 @@ void session_core::end_parts(call_record& call) {
     worker_link& link = link_of(part.worker);
     if (call.head.mesh != 0) link.hold_behind(call.id);
     if (part.state == part_state::queued) {
-      [[maybe_unused]] const bool was_there = link.take_back(call);
-      MW_ASSERT(was_there, "a part that is queued stands in its worker's outbox");
-      part.state = part_state::unsent;
+      const bool has_earlier = link.take_back(call);
+      part.state = has_earlier ? part_state::begun : part_state::unsent;
+      part.waits_to_skip = has_earlier;
     } else if (part.state == part_state::begun) {
       link.tell(head);
     }

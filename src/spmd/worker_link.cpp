@@ -39,8 +39,19 @@ void worker_link::push(command_head head, std::vector<std::byte> block) {
 bool worker_link::take_back(const call_record& call) {
   const auto at = std::ranges::find_if(
       outbox_, [&](const outgoing& each) { return each.call.get() == &call; });
-  if (at == outbox_.end()) return false;
-  outbox_.erase(at);
+  MW_ASSERT(at != outbox_.end(), "a part that is queued stands in its worker's outbox");
+  if (call.head.mesh == 0 || (flights_.empty() && at == outbox_.begin())) {
+    outbox_.erase(at);
+    return false;
+  }
+  // Its mesh may get its next world when all have ended the call: not before this one has
+  // done what is to be done in the present world.
+  command_head marker{};
+  marker.kind = command_kind::sync;
+  marker.call = call.id;
+  marker.set(command_flag::wants_end);
+  *at = {marker, nullptr, {}};
+  wake_.set();
   return true;
 }
 

@@ -37,8 +37,9 @@ class worker_link {
   void push(command_wire::command_head head, std::shared_ptr<call_record> call);
   /// Queues a command without a call. `block` stands behind its head.
   void push(command_wire::command_head head, std::vector<std::byte> block);
-  /// Takes a call out that was not begun to be sent. Returns whether it was there.
-  bool take_back(const call_record& call);
+  /// Takes a call out that was not begun to be sent. Precondition: it is there. True: the
+  /// worker has earlier ones to do, and says by a reply to it when it has done them.
+  [[nodiscard]] bool take_back(const call_record& call);
   /// Keeps back the calls behind this one, until `let_go`: its workers may have to form
   /// their world anew before.
   void hold_behind(std::uint64_t call) { held_behind_.insert(call); }

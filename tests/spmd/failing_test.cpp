@@ -42,7 +42,7 @@ TEST_CASE("a call's error says in which line it was awaited") {
     const unsigned before = source_position().line();
     unsigned at = 0;
     try {
-      co_await s.call(fails_on, 0);
+      static_cast<void>(co_await s.call(fails_on, 0));
     } catch (const call_error& e) {
       at = line_of(e);
     }
