@@ -122,6 +122,39 @@ TEST_CASE("disco A57: a call that is late is ended on all, and its reply is lost
   });
 }
 
+TEST_CASE(
+    "S-d: a call that one has ended and another has not begun never meets a later one, "
+    "also when one between them is given up before it was sent") {
+  in_each_kind(
+      2,
+      [](session& s) -> task<void> {
+        co_await check_all_work(s);
+        // Worker 1 is busy, and its window full: what follows waits here.
+        auto busy = [&]() -> task<void> { co_await s.mesh(1).call(sleep_ms, 300); };
+        auto earlier = [&]() -> task<int> {
+          try {
+            co_return co_await s.call(passed_on, 7).from(1);
+          } catch (const call_error& e) {
+            // The collective of the later one was ended, and its world with it.
+            CHECK(e.cause() == cause::broken_by_user);
+          }
+          co_return 7;
+        };
+        auto later = [&]() -> task<int> {
+          const refusal told =
+              co_await refusal_of(s.call(all_but_one_enter, 1, 5000).within(50ms));
+          CHECK(told.cause == cause::timed_out);
+          co_return co_await s.call(passed_on, 9).from(1);
+        };
+        const auto [nothing, first, second] =
+            co_await when_all(busy(), earlier(), later());
+        CHECK(first == 7);
+        CHECK(second == 9);
+        co_await check_all_work(s);
+      },
+      {.window = 1});
+}
+
 TEST_CASE("a call that is stopped, or is cancelled with its task, is ended on all") {
   in_each_kind(2, [](session& s) -> task<void> {
     std::stop_source source;

@@ -65,6 +65,8 @@ inline constexpr remote_function<void(int&, int)> add_to{"add_to", alone};
 inline constexpr remote_function<void(int)> sleep_ms{"sleep_ms", alone};
 inline constexpr remote_function<void(int)> block_ms{"block_ms", alone};
 inline constexpr remote_function<void(int, int)> all_but_one_enter{"all_but_one_enter"};
+/// Rank 0 sends the number to rank 1, which gives what it gets.
+inline constexpr remote_function<int(int)> passed_on{"passed_on"};
 inline constexpr remote_function<void(int, int)> sends_too_much{"sends_too_much"};
 inline constexpr remote_function<int(int)> raise_signal{"raise_signal", alone};
 inline constexpr remote_function<int(int&, int)> exchanged{"exchanged", alone};
@@ -170,6 +172,13 @@ inline const function_table& test_functions() {
        [](worker& me, int which, int time) -> task<void> {
          if (me.id() == which) co_await sleep_for(std::chrono::milliseconds(time));
          (void)co_await count_members(me.world());
+       }},
+      {passed_on,
+       [](worker& me, int x) -> task<int> {
+         if (me.rank() == 0) co_await me.world().send(object(x), to{1});
+         int got = x;
+         if (me.rank() == 1) co_await me.world().recv(object(got), from{0});
+         co_return got;
        }},
       {sends_too_much,
        [](worker& me, int which, int messages) -> task<void> {
