@@ -209,7 +209,7 @@ inline const function_table& test_functions() {
       {slow_one,
        // How often it was run in this process.
        [](int time) -> task<int> {
-         static int runs = 0;
+         static std::atomic<int> runs{0};
          const int own = ++runs;
          co_await sleep_for(std::chrono::milliseconds(time));
          co_return own;
