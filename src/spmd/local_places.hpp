@@ -2,6 +2,7 @@
 // registers hold.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -52,6 +53,12 @@ class local_places {
     if (const std::shared_ptr<local_place> place = find(call)) place->fill(held);
   }
 
+  // A command, and its reply, order what one thread has done to a value before what the
+  // other does. They travel through memory that is mapped at two addresses, which tools
+  // that look for races cannot follow: these two, around each message, they can.
+  void hand_over() noexcept { turns_.fetch_add(1, std::memory_order_release); }
+  void take_over() noexcept { static_cast<void>(turns_.load(std::memory_order_acquire)); }
+
  private:
   [[nodiscard]] std::shared_ptr<local_place> find(std::uint64_t call) {
     const std::lock_guard lock(mutex_);
@@ -62,6 +69,7 @@ class local_places {
   std::mutex mutex_;
   // Guarded by mutex_.
   std::map<std::uint64_t, std::weak_ptr<local_place>> expected_;
+  std::atomic<std::uint64_t> turns_{0};
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -9,6 +9,7 @@
 #include "exception_text.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
+#include "spmd/local_places.hpp"
 #include "spmd/mesh_name.hpp"
 #include "spmd/session_core.hpp"
 #include "world/world_core.hpp"
@@ -141,6 +142,7 @@ task<void> worker_link::send_next() {
     next.head.beside_bytes = block.beside_bytes();
     reading.emplace(core_, *call, *part);
   }
+  if (local_places* const locals = core_.source().locals(id_)) locals->hand_over();
   co_await send_block(control_, next.head, block, to{1});
 }
 
@@ -166,6 +168,7 @@ bool worker_link::fits(const reply_head& head, std::size_t bytes) const noexcept
 }
 
 void worker_link::take_reply(const reply_head& head, received_block block) {
+  if (local_places* const locals = core_.source().locals(id_)) locals->take_over();
   if (head.kind == reply_kind::status) return take_status(head, block);
   if (head.call == stuck_call_ && head.kind != reply_kind::progress && is_stuck()) {
     stuck_in_.clear();

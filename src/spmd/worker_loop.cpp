@@ -13,6 +13,7 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/spmd/worker.hpp"
+#include "spmd/local_places.hpp"
 #include "spmd/mesh_name.hpp"
 #include "world/runtime_core.hpp"
 
@@ -183,6 +184,7 @@ task<void> worker_loop::obey() {
       co_await meshes_.leave();
       co_return;
     }
+    if (locals_ != nullptr) locals_->take_over();
     co_await carry_out(c);
     form_meshes();
   }
@@ -364,6 +366,7 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
 // --- replies ----------------------------------------------------------------------
 
 task<void> worker_loop::tell(const command& c, outcome& out) {
+  if (locals_ != nullptr) locals_->hand_over();
   reply_head head{};
   head.call = c.head.call;
   head.done = told_ = done_ + 1;
@@ -390,6 +393,7 @@ task<void> worker_loop::tell(const command& c, outcome& out) {
 }
 
 task<void> worker_loop::tell_done(done_call which) {
+  if (locals_ != nullptr) locals_->hand_over();
   reply_head head{};
   head.call = which.id;
   // An answer that is being sent counts its call already.
@@ -402,6 +406,7 @@ task<void> worker_loop::tell_done(done_call which) {
 }
 
 task<void> worker_loop::tell_progress(std::uint64_t will_skip) {
+  if (locals_ != nullptr) locals_->hand_over();
   reply_head head{};
   head.call = will_skip;
   // An answer that is being sent counts its call already.
