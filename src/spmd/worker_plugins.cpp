@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -32,6 +33,14 @@ using opened_library = std::unique_ptr<void, library_closer>;
 std::string loader_text() {
   const char* const said = ::dlerror();
   return said != nullptr ? said : "the loader did not say why";
+}
+
+/// One at a time: of workers that are threads one may close a refused library that the
+/// other reads. The loader has such a lock too, which tools that look for races do not
+/// see.
+std::mutex& loader_mutex() {
+  static std::mutex one;
+  return one;
 }
 
 bool is_known_to_loader(const std::string& path) noexcept {
@@ -103,6 +112,7 @@ const worker_plugins::loaded& worker_plugins::open(const std::string& name,
                                                    const std::string& path) {
   MW_ASSERT(executor::current() != nullptr,
             "a plugin is compared with its loader's turn");
+  const std::lock_guard lock(loader_mutex());
   opened_library library(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL));
   if (!library) refuse_plugin(name, loader_text());
   const auto same = std::ranges::find(all_, library.get(), &loaded::library);
