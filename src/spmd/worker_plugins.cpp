@@ -43,7 +43,8 @@ std::mutex& loader_mutex() {
   return one;
 }
 
-bool is_known_to_loader(const std::string& path) noexcept {
+bool is_known_to_loader(const std::string& path) {
+  const std::lock_guard lock(loader_mutex());
   return opened_library(::dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD)) != nullptr;
 }
 
