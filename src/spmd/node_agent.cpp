@@ -10,7 +10,6 @@
 
 #include "exception_text.hpp"
 #include "manyworlds/coro/when_any.hpp"
-#include "manyworlds/coro/within.hpp"
 #include "spmd/process_source.hpp"
 #include "spmd/worker_invitation.hpp"
 #include "world/runtime_core.hpp"
@@ -140,19 +139,16 @@ process_options node_agent::options_for(int worker, std::string invitation) cons
 task<void> node_agent::start(int worker, std::uint64_t incarnation,
                              std::string invitation) {
   std::shared_ptr<supervised_process> process;
-  std::string why;
   try {
     process = std::make_shared<supervised_process>(
         runtime_, options_for(worker, std::move(invitation)));
     workers_[worker] = {incarnation, process};
     co_await process->started();
-  } catch (const std::exception& e) {
-    why = e.what();
+  } catch (...) {
+    tell(report_kind::ended, worker, incarnation, handled_exception_text());
+    process = nullptr;
   }
-  if (!why.empty()) {
-    tell(report_kind::ended, worker, incarnation, std::move(why));
-    co_return;
-  }
+  if (!process) co_return;
   tell(report_kind::started, worker, incarnation, {}, process->pid());
   const exit_reason reason = co_await process->ended();
   tell(report_kind::ended, worker, incarnation, reason.text());

@@ -142,7 +142,7 @@ task<void> worker_link::send_next() {
     next.head.beside_bytes = block.beside_bytes();
     reading.emplace(core_, *call, *part);
   }
-  if (local_places* const locals = core_.source().locals(id_)) locals->hand_over();
+  if (locals_ != nullptr) locals_->hand_over();
   co_await send_block(control_, next.head, block, to{1});
 }
 
@@ -168,7 +168,7 @@ bool worker_link::fits(const reply_head& head, std::size_t bytes) const noexcept
 }
 
 void worker_link::take_reply(const reply_head& head, received_block block) {
-  if (local_places* const locals = core_.source().locals(id_)) locals->take_over();
+  if (locals_ != nullptr) locals_->take_over();
   if (head.kind == reply_kind::status) return take_status(head, block);
   if (head.call == stuck_call_ && head.kind != reply_kind::progress && is_stuck()) {
     stuck_in_.clear();
@@ -255,6 +255,7 @@ void worker_link::note_done(std::uint64_t done) {
 task<void> worker_link::serve(std::uint64_t incarnation) {
   incarnation_ = incarnation;
   state_ = worker_state::starting;
+  locals_ = core_.source().locals(id_);
   co_await core_.source().start(id_, incarnation);
   control_ = world(core_.of(), core_.source().meeting(),
                    {.name = control_name(core_.name(), id_, incarnation),

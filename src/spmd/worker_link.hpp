@@ -19,6 +19,8 @@
 
 namespace manyworlds::inline v0::detail {
 
+class local_places;
+
 /// Commands wait in its outbox until the window has room. `end`, `resume`, `alert`
 /// and `ask` pass those that wait, and are sent next. Thread: the session's reactor.
 class worker_link {
@@ -120,6 +122,8 @@ class worker_link {
   std::uint64_t stuck_call_ = 0;
   failure why_lost_;
   world control_;
+  /// Null unless it is a thread of this process.
+  local_places* locals_ = nullptr;
   std::deque<outgoing> outbox_;
   std::set<std::uint64_t> held_behind_;
   std::deque<command_wire::command_head> urgent_;
