@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <span>
 #include <sstream>
 #include <utility>
 
@@ -56,7 +55,7 @@ task<void> node_agent::run() {
     auto serve = [&]() -> task<void> {
       co_await join();
       tell(report_kind::hello, static_cast<int>(node_wire::version), 0);
-      co_await when_any(obey(s), write());
+      co_await when_any(obey(s), outbox_.write(world_, 0));
     };
     co_await when_any(serve(), end());
     s.cancel();
@@ -76,34 +75,15 @@ task<void> node_agent::run() {
 
 task<void> node_agent::obey(scope& s) {
   for (;;) {
-    const auto told = co_await world_.recv_message<order_head>(from{0}, lane(0));
-    if (told.info.bytes > node_wire::longest_text) {
-      world_.fail(fmt::format("an order of {} bytes", told.info.bytes));
-      continue;
-    }
-    std::string text(told.info.bytes, '\0');
-    if (told.info.has_payload)
-      co_await world_.recv(std::as_writable_bytes(std::span(text)), from{0}, lane(0));
+    auto told = co_await receive_from_node<order_head>(world_, 0);
     const order_head& head = told.head;
     if (head.kind == order_kind::start) {
-      s.spawn(start(head.worker, head.incarnation, std::move(text)));
+      s.spawn(start(head.worker, head.incarnation, std::move(told.text)));
     } else if (head.kind == order_kind::end) {
       s.spawn(end(head.worker, head.incarnation, duration(head.patience)));
     } else {
       world_.fail("an order that this version does not know");
     }
-  }
-}
-
-task<void> node_agent::write() {
-  for (;;) {
-    while (outbox_.empty()) {
-      wake_.reset();
-      co_await wake_;
-    }
-    const report next = std::move(outbox_.front());
-    outbox_.pop_front();
-    co_await world_.send_message(next.head, next.text, to{0}, lane(0));
   }
 }
 
@@ -115,8 +95,7 @@ void node_agent::tell(report_kind kind, int worker, std::uint64_t incarnation,
   head.incarnation = incarnation;
   head.pid = pid;
   text.resize(std::min(text.size(), node_wire::longest_text));
-  outbox_.push_back({head, std::move(text)});
-  wake_.set();
+  outbox_.push(head, std::move(text));
 }
 
 process_options node_agent::options_for(int worker, std::string invitation) const {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,7 +14,7 @@
 #include "manyworlds/store/store.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
-#include "spmd/node_wire.hpp"
+#include "spmd/node_messages.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -49,10 +48,6 @@ class node_agent {
   void end() noexcept { told_to_end_.set(); }
 
  private:
-  struct report {
-    node_wire::report_head head;
-    std::string text;
-  };
   struct hosted {
     std::uint64_t incarnation;
     std::shared_ptr<supervised_process> process;
@@ -60,7 +55,6 @@ class node_agent {
 
   [[nodiscard]] task<void> join();
   [[nodiscard]] task<void> obey(scope& s);
-  [[nodiscard]] task<void> write();
   [[nodiscard]] task<void> start(int worker, std::uint64_t incarnation,
                                  std::string invitation);
   [[nodiscard]] task<void> end(int worker, std::uint64_t incarnation, duration patience);
@@ -73,8 +67,7 @@ class node_agent {
   const node_place place_;
   const process_options program_;
   world world_;
-  std::deque<report> outbox_;
-  event wake_;
+  node_outbox<node_wire::report_head> outbox_;
   event told_to_end_;
   std::map<int, hosted> workers_;
 };

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
-#include <span>
 #include <utility>
 
 #include "exception_text.hpp"
@@ -70,7 +69,7 @@ task<void> node_link::serve(world& w, event& over) {
   joined_.set();
   auto end = [&]() -> task<void> { co_await over; };
   try {
-    co_await when_any(read(w), write(w), end());
+    co_await when_any(read(w), outbox_.write(w, 1), end());
   } catch (const world_error& e) {
     trouble_ = fmt::format("is lost: {}", e.failure().text());
     // It ends in order, and no other agent is waited for.
@@ -81,8 +80,8 @@ task<void> node_link::serve(world& w, event& over) {
 /// The agent says first which protocol it speaks.
 task<void> node_link::greet(world& w) {
   for (;;) {
-    const auto told = co_await w.recv_message<report_head>(from{1}, lane(0));
-    const bool is_hello = told.head.kind == report_kind::hello && told.info.bytes == 0;
+    const auto told = co_await receive_from_node<report_head>(w, 1);
+    const bool is_hello = told.head.kind == report_kind::hello && told.text.empty();
     if (is_hello && std::cmp_equal(told.head.worker, node_wire::version)) co_return;
     trouble_ = fmt::format("speaks version {} of what agents are told, and not {}",
                            told.head.worker, node_wire::version);
@@ -92,28 +91,8 @@ task<void> node_link::greet(world& w) {
 
 task<void> node_link::read(world& w) {
   for (;;) {
-    const auto told = co_await w.recv_message<report_head>(from{1}, lane(0));
-    if (told.info.bytes > node_wire::longest_text) {
-      // Before anything is allocated for it (law 11).
-      w.fail(fmt::format("a report of {} bytes", told.info.bytes));
-      continue;
-    }
-    std::string text(told.info.bytes, '\0');
-    if (told.info.has_payload)
-      co_await w.recv(std::as_writable_bytes(std::span(text)), from{1}, lane(0));
-    take_report(told.head, std::move(text));
-  }
-}
-
-task<void> node_link::write(world& w) {
-  for (;;) {
-    while (outbox_.empty()) {
-      wake_.reset();
-      co_await wake_;
-    }
-    const order next = std::move(outbox_.front());
-    outbox_.pop_front();
-    co_await w.send_message(next.head, next.text, to{1}, lane(0));
+    auto told = co_await receive_from_node<report_head>(w, 1);
+    take_report(told.head, std::move(told.text));
   }
 }
 
@@ -158,11 +137,6 @@ std::shared_ptr<node_seat> node_link::find(int worker) const noexcept {
   return at == seats_.end() ? nullptr : at->second;
 }
 
-void node_link::push(const order_head& head, std::string text) {
-  outbox_.push_back({head, std::move(text)});
-  wake_.set();
-}
-
 /// Waits for an agent; what is queued then is for that one. Ends when that has said what
 /// came of it.
 task<void> node_link::order_start(int worker, std::shared_ptr<node_seat> seat,
@@ -172,7 +146,7 @@ task<void> node_link::order_start(int worker, std::shared_ptr<node_seat> seat,
   head.kind = order_kind::start;
   head.worker = worker;
   head.incarnation = seat->incarnation;
-  push(head, std::move(invitation));
+  outbox_.push(head, std::move(invitation));
   seats_[worker] = seat;
   co_await seat->decided;
 }
@@ -201,7 +175,7 @@ task<void> node_link::end(int worker, duration patience) {
     head.worker = worker;
     head.incarnation = seat->incarnation;
     head.patience = patience.count();
-    push(head, {});
+    outbox_.push(head, {});
   }
   auto gone = [&]() -> task<void> { co_await seat->gone; };
   try {

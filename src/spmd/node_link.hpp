@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,7 +12,7 @@
 #include "manyworlds/store/store.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
-#include "spmd/node_wire.hpp"
+#include "spmd/node_messages.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -51,20 +50,13 @@ class node_link {
   [[nodiscard]] std::shared_ptr<node_seat> find(int worker) const noexcept;
 
  private:
-  struct order {
-    node_wire::order_head head;
-    std::string text;
-  };
-
   [[nodiscard]] task<void> meet_agents(store& meeting, const session_options& limits,
                                        event& over);
   [[nodiscard]] task<void> serve(world& w, event& over);
   [[nodiscard]] task<void> greet(world& w);
   [[nodiscard]] task<void> read(world& w);
-  [[nodiscard]] task<void> write(world& w);
   [[nodiscard]] task<void> order_start(int worker, std::shared_ptr<node_seat> seat,
                                        std::string invitation);
-  void push(const node_wire::order_head& head, std::string text);
   void take_report(const node_wire::report_head& head, std::string text);
   void lose() noexcept;
 
@@ -72,8 +64,7 @@ class node_link {
   const int node_;
   const duration join_;
   std::string trouble_ = "has not joined";
-  std::deque<order> outbox_;
-  event wake_;
+  node_outbox<node_wire::order_head> outbox_;
   event joined_;  ///< reset while there is no agent
   std::map<int, std::shared_ptr<node_seat>> seats_;
 };

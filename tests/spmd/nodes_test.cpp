@@ -273,7 +273,7 @@ TEST_CASE("an agent that says too much is lost, before any memory is taken for i
   });
   const std::string refused =
       refused_start(all, [](session&) -> task<void> { co_return; });
-  CHECK(has(refused, "a report of 67108864 bytes"));
+  CHECK(has(refused, "a text of 67108864 bytes"));
 }
 
 TEST_CASE("an agent of another version is named where none follows it") {
