@@ -211,6 +211,7 @@
 #include "spmd/thread_source.cpp"
 #include "spmd/value_reader.cpp"
 #include "spmd/value_writer.cpp"
+#include "spmd/worker_device.cpp"
 #include "spmd/worker_invitation.cpp"
 #include "spmd/worker_link.cpp"
 #include "spmd/worker_loop.cpp"

@@ -4,16 +4,25 @@
 
 #include "manyworlds/world/world.hpp"
 #include "spmd/local_places.hpp"
+#include "spmd/worker_device.hpp"
 #include "spmd/worker_plugins.hpp"
 
 namespace manyworlds::inline v0::detail {
 
 const function_table& builtin_functions() {
   static const function_table all{
-      {put_function, [](tensor given) { return given; }},
-      {empty_function, [](shape of, dtype type) { return tensor::zeros(of, type); }},
-      {copy_function,
-       [](const tensor& from) { return tensor::copy_of(from.view(), from.shape()); }},
+      {put_function,
+       [](const worker& me, tensor given) -> task<tensor> {
+         if (!access::core(me).device) co_return given;
+         co_return co_await me.copy_of(given);
+       }},
+      {empty_function,
+       [](const worker& me, shape of, dtype type) -> task<tensor> {
+         const worker_facts& facts = access::core(me);
+         if (!facts.device) co_return tensor::zeros(of, type);
+         co_return co_await facts.device->zeros(of, type);
+       }},
+      {copy_function, worker::host_copy_of},
       {copy_any_function, [](const any_value& from) { return from; }},
       {local_function,
        [](const worker& me, const held_value& held) {

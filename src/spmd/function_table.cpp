@@ -6,6 +6,7 @@
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/failure.hpp"
 #include "spmd/command_wire.hpp"
+#include "spmd/worker_device.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -90,6 +91,12 @@ void check_type(const held_value& held, type_token wanted) {
   if (*held.type == wanted) return;
   throw value_error("a register of " + std::string(held.type->name()) + ", where " +
                     std::string(wanted.name()) + " is wanted");
+}
+
+task<void> call_frame::fetch_answer() {
+  if (!to_fetch_) co_return;
+  fetched_ = co_await copy_to_host(*to_fetch_);
+  argument<tensor>::write(answer_, fetched_);
 }
 
 void call_frame::refuse_value(type_token type) {

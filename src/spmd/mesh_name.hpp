@@ -17,6 +17,12 @@ namespace manyworlds::inline v0::detail {
                     std::to_string(incarnation));
 }
 
+/// Where an incarnation that cannot join says why, for its controller.
+[[nodiscard]] inline std::string refusal_key(std::string_view session, int worker,
+                                             std::uint64_t incarnation) {
+  return control_name(session, worker, incarnation).str() + "/cannot-join";
+}
+
 /// One of the worlds that a mesh has in turn, numbered from 1 on.
 [[nodiscard]] inline world_name mesh_name(std::string_view session, std::uint32_t mesh,
                                           std::uint64_t number) {

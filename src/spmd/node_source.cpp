@@ -59,7 +59,8 @@ task<void> node_source::run(event& over) {
 task<void> node_source::start(int worker, std::uint64_t incarnation) {
   // The agent adds what only it knows: how the worker reaches this store, and where it
   // listens.
-  const worker_invitation invitation{{session_, worker, count_, incarnation, how_.limits},
+  const worker_invitation invitation{{session_, worker, count_, incarnation, how_.limits,
+                                      worker % how_.workers_per_node},
                                      host_.address()};
   return node_of(worker).start(worker, incarnation, invitation.text());
 }

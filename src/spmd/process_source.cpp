@@ -66,8 +66,8 @@ std::int64_t process_source::pid(int worker) const noexcept {
 
 task<void> process_source::start(int worker, std::uint64_t incarnation) {
   process_options how = how_;
-  const worker_invitation invitation{{session_, worker, count_, incarnation, limits_},
-                                     host_.address()};
+  const worker_invitation invitation{
+      {session_, worker, count_, incarnation, limits_, worker}, host_.address()};
   how.set(worker_invitation::variable, invitation.text());
   how.set(worker_invitation::store_secret_variable, store_secret_.str());
   how.set(worker_invitation::link_secret_variable,

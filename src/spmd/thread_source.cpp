@@ -85,7 +85,7 @@ task<void> thread_source::start(int worker, std::uint64_t incarnation) {
   co_await offload(maker_, [&] {
     made = std::make_shared<worker_place>(
         options_, *meeting_, functions_,
-        worker_seat{session_, worker, count_, incarnation, limits_}, locals_);
+        worker_seat{session_, worker, count_, incarnation, limits_, worker}, locals_);
   });
   workers_[worker] = std::move(made);
 }

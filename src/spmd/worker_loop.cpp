@@ -1,11 +1,14 @@
 #include "spmd/worker_loop.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <string_view>
 #include <utility>
 
 #include "exception_text.hpp"
+#include "io/cpu_binding.hpp"
 #include "manyworlds/coro/offload.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/stop.hpp"
@@ -51,13 +54,21 @@ struct worker_loop::outcome {
   held_value kept;
 };
 
+/// Returns the CPU that this thread is bound to; -1 if there are several.
+static int own_cpu() noexcept {
+  const auto only = cpu_binding::of_thread(::gettid()).only_cpu();
+  return only ? static_cast<int>(*only) : -1;
+}
+
 worker_loop::worker_loop(runtime& rt, store& meeting, const function_table& functions,
                          worker_seat seat, local_places* locals)
     : runtime_(rt),
       functions_(functions),
       seat_(std::move(seat)),
       locals_(locals),
-      meshes_(rt, meeting, seat_),
+      device_(worker_device::open(seat_)),
+      cpu_(own_cpu()),
+      meshes_(rt, meeting, seat_, device_ ? device_->number() : memory_place::host),
       control_(rt, meeting,
                {.name = control_name(seat_.session, seat_.id, seat_.incarnation),
                 .rank = 1,
@@ -303,8 +314,14 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
                      .runtime = &runtime_,
                      .beside = beside_,
                      .plugins = &functions_,
+                     .device = device_,
+                     .cpu = cpu_,
                      .stop = call.stop.get_token(),
                      .locals = locals_};
+  if (device_) {
+    facts.place.device = device_->number();
+    facts.stream = device_->stream();
+  }
   // What the controller does not know of the function is as it is here.
   const bool is_alone = c.is_of_any_types() && found.is_alone();
   if (mesh_seat* const at = is_alone ? nullptr : meshes_.find(c.head.mesh)) {
@@ -334,6 +351,7 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
     } else {
       co_await stop_on(callable.run(me, *out.frame), call.stop.get_token());
     }
+    co_await out.frame->fetch_answer();
   } catch (const value_error& e) {
     error =
         out.frame->has_begun()

@@ -26,6 +26,7 @@
 #include "spmd/command_wire.hpp"
 #include "spmd/received_command.hpp"
 #include "spmd/register_file.hpp"
+#include "spmd/worker_device.hpp"
 #include "spmd/worker_meshes.hpp"
 #include "spmd/worker_plugins.hpp"
 
@@ -38,7 +39,8 @@ namespace manyworlds::inline v0::detail {
 /// store, table and places outlive it.
 class worker_loop {
  public:
-  /// `locals` is null unless the worker is a thread of the controller's process.
+  /// `locals` is null unless the worker is a thread of the controller's process. Takes
+  /// the worker's device. Thread: the reactor's. Errors: those of `worker_device::open`.
   worker_loop(runtime& rt, store& meeting, const function_table& functions,
               worker_seat seat, local_places* locals = nullptr);
   worker_loop(const worker_loop&) = delete;
@@ -94,6 +96,9 @@ class worker_loop {
   worker_plugins functions_;
   const worker_seat seat_;
   local_places* const locals_;
+  /// Null without one. Its own registers are let go before it.
+  const std::shared_ptr<worker_device> device_;
+  const int cpu_;
   worker_meshes meshes_;
   world control_;
   register_file registers_;

@@ -4,12 +4,15 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "exception_text.hpp"
 #include "manyworlds/store/tcp_store.hpp"
 #include "manyworlds/world/runtime.hpp"
+#include "spmd/mesh_name.hpp"
 #include "spmd/worker_invitation.hpp"
 
 namespace manyworlds::inline v0 {
@@ -28,10 +31,20 @@ std::string session_variable(const char* name) {
 
 task<void> serve_controller(runtime& rt, store& meeting, const function_table& functions,
                             worker_seat seat) {
-  worker_loop loop(rt, meeting, functions, std::move(seat));
+  std::optional<worker_loop> loop;
+  std::string trouble;
+  try {
+    loop.emplace(rt, meeting, functions, seat);
+  } catch (...) {
+    trouble = handled_exception_text();
+  }
+  if (!loop) {
+    co_await meeting.set(refusal_key(seat.session, seat.id, seat.incarnation), trouble);
+    throw std::runtime_error(trouble);
+  }
   // What computes, or blocks its thread, hears of no cancellation.
-  loop.when_controller_is_gone([] { ::alarm(1); });
-  co_await loop.run();
+  loop->when_controller_is_gone([] { ::alarm(1); });
+  co_await loop->run();
 }
 
 }  // namespace

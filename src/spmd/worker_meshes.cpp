@@ -95,6 +95,8 @@ task<void> worker_meshes::form_one(mesh_seat& at) {
                      {.name = mesh_name(seat_.session, at.id, at.number),
                       .rank = at.rank,
                       .size = static_cast<rank_t>(at.ids.size()),
+                      .backend = seat_.limits.backend,
+                      .device = device_,
                       .form = seat_.limits.start,
                       .suspect_after = seat_.limits.suspect_after,
                       .broken_after = seat_.limits.lost_after});

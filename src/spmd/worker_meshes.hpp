@@ -24,6 +24,7 @@ struct worker_seat {
   int workers = 1;  ///< of the session
   std::uint64_t incarnation = 1;
   session_options limits = {};
+  int on_host = 0;  ///< its number among the workers of its host
 };
 
 /// A mesh, as one of its workers has it.
@@ -66,8 +67,9 @@ struct mesh_position {
 /// Lifetime: runtime, store and seat outlive it.
 class worker_meshes {
  public:
-  worker_meshes(runtime& rt, store& meeting, const worker_seat& seat) noexcept
-      : runtime_(rt), meeting_(meeting), seat_(seat) {}
+  /// `device` is the CUDA device of their worlds; -1 without one.
+  worker_meshes(runtime& rt, store& meeting, const worker_seat& seat, int device) noexcept
+      : runtime_(rt), meeting_(meeting), seat_(seat), device_(device) {}
 
   /// Notes who is in it. Errors: value_error if this worker is not.
   void describe(std::uint32_t mesh, std::uint64_t number, std::vector<int> ids);
@@ -87,6 +89,7 @@ class worker_meshes {
   runtime& runtime_;
   store& meeting_;
   const worker_seat& seat_;
+  const int device_;
   std::map<std::uint32_t, std::unique_ptr<mesh_seat>> meshes_;
 };
 

@@ -88,7 +88,8 @@ class call_frame {
   /// Returns whether errors are the function's.
   [[nodiscard]] bool has_begun() const noexcept { return has_begun_; }
 
-  /// Keeps what the function gave, and writes the answer if its value is wanted.
+  /// Keeps what the function gave, and writes the answer if its value is wanted; that of
+  /// a value that lies on a device is left to `fetch_answer`.
   template <class T>
   void give(T&& result) {
     using kept = std::remove_cvref_t<T>;
@@ -96,6 +97,12 @@ class call_frame {
     held_ = {held, type_token::of<kept>()};
     if constexpr (remote_value<kept>) held_.read = &read_held<kept>;
     if (!wants_value_) return;
+    if constexpr (std::is_same_v<kept, tensor>) {
+      if (!held->place().is_host()) {
+        to_fetch_ = held;
+        return;
+      }
+    }
     // Of what is kept: large data is only referred to.
     if constexpr (remote_value<kept>) {
       argument<kept>::write(answer_, *held);
@@ -106,6 +113,9 @@ class call_frame {
   void give_nothing() {
     if (wants_value_) answer_.none();
   }
+  /// Writes the answer of a value that lies on a device. Thread: the worker's reactor.
+  /// Errors: device_error.
+  [[nodiscard]] task<void> fetch_answer();
 
   /// Returns the value, if one was wanted. Lifetime: what it refers to is kept here,
   /// until `take_result`.
@@ -122,6 +132,9 @@ class call_frame {
   register_lookup& registers_;
   value_writer answer_;
   held_value held_;
+  /// A tensor that is to be the answer, and a copy of it in host memory.
+  std::shared_ptr<const tensor> to_fetch_;
+  tensor fetched_;
   std::size_t taken_ = 0;
   std::size_t parameters_ = 0;
   bool wants_value_;

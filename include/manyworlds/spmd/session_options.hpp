@@ -8,6 +8,7 @@
 
 #include "manyworlds/inline_text.hpp"
 #include "manyworlds/time.hpp"
+#include "manyworlds/world/options.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -55,6 +56,15 @@ struct session_options {
   std::size_t window = 64;
   /// ... and in bytes. A larger one is sent alone.
   std::size_t window_bytes = std::size_t{1} << 20;
+  /// What moves the data of its meshes' worlds. With `nccl` each worker has a CUDA device
+  /// and a stream there (`worker::place`, `worker::stream`), and each of its meshes a
+  /// communicator. The session does not start where a worker cannot have its device.
+  backend_kind backend = backend_kind::host;
+  /// With `nccl`, the devices of a host's workers in their order, as "0,1,2,3": the
+  /// numbers that a worker's process gives them. By default the k-th worker of a host has
+  /// device k, and one that sees no such device is refused: NCCL wants a device for each
+  /// rank. Name a device twice for workers that share it (`NCCL_HOSTID`).
+  inline_text<63> devices = {};
 };
 
 /// Workers that are threads of this process, each with a runtime of its own.

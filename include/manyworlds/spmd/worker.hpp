@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <stop_token>
 
 #include "manyworlds/address.hpp"
+#include "manyworlds/coro/task.hpp"
 #include "manyworlds/detail/access.hpp"
 #include "manyworlds/memory/device_view.hpp"
 #include "manyworlds/memory/tensor.hpp"
@@ -18,6 +20,7 @@ class world;
 namespace detail {
 
 class local_places;
+class worker_device;
 class worker_plugins;
 
 /// What stands behind a `worker` during one call. Lifetime: that of the call.
@@ -31,8 +34,11 @@ struct worker_facts {
   manyworlds::runtime* runtime = nullptr;
   manyworlds::scope* beside = nullptr;
   worker_plugins* plugins = nullptr;
+  /// Null without one.
+  std::shared_ptr<worker_device> device = nullptr;
   memory_place place = {};
   device_stream stream = {};
+  int cpu = -1;
   std::stop_token stop = {};
   /// Null unless it is a thread of the controller's process.
   local_places* locals = nullptr;
@@ -76,10 +82,25 @@ class worker {
     return *facts_.world;
   }
   [[nodiscard]] class runtime& runtime() const noexcept { return *facts_.runtime; }
-  /// Returns where its tensors lie: the CUDA device that was given to it, or the host.
+  /// Returns where its tensors lie: the CUDA device that was given to it, or the host. A
+  /// function that calls CUDA selects that device itself.
   [[nodiscard]] memory_place place() const noexcept { return facts_.place; }
-  /// Returns the stream of its device; none without one.
+  /// Returns the stream of its device; none without one. The memory of its tensors is
+  /// taken and given back in the order of this stream, and operations on them come after
+  /// what is on it.
   [[nodiscard]] device_stream stream() const noexcept { return facts_.stream; }
+  /// Returns the CPU that it is bound to; -1 if it may run on several.
+  [[nodiscard]] int cpu() const noexcept { return facts_.cpu; }
+  /// Makes a tensor where its tensors lie. Contents are not set. Errors: device_error;
+  /// those of `tensor`.
+  [[nodiscard]] tensor new_tensor(const shape& of, dtype type) const;
+  /// Copies a tensor, which may lie anywhere, to where its tensors lie. Lifetime: the
+  /// tensor outlives the await. Errors: device_error; std::logic_error in a function that
+  /// is `blocking`, for what lies on a device.
+  [[nodiscard]] task<tensor> copy_of(const tensor& from) const;
+  /// Copies a tensor, which may lie anywhere, into host memory. Lifetime and errors:
+  /// those of `copy_of`.
+  [[nodiscard]] static task<tensor> host_copy_of(const tensor& from);
   /// Returns a token that is triggered when the call is given up, for plain functions. A
   /// task is cancelled as well.
   [[nodiscard]] std::stop_token stop_token() const noexcept { return facts_.stop; }
