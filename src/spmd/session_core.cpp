@@ -15,6 +15,7 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "manyworlds/store/store_error.hpp"
 #include "spmd/local_places.hpp"
 #include "spmd/mesh_name.hpp"
 #include "spmd/register_file.hpp"
@@ -248,6 +249,18 @@ void session_core::tell_untold() noexcept {
   untold_.clear();
 }
 
+/// Says what a worker has said that could not join, behind how it has ended.
+task<std::string> session_core::told_by(const worker_link& link, std::string how) {
+  try {
+    const auto said = co_await source_->meeting().try_get(
+        refusal_key(name_, link.id(), link.incarnation()));
+    if (said) how += ": " + *said;
+  } catch (const store_error&) {
+    // How it ended is told without it.
+  }
+  co_return how;
+}
+
 /// Lives through the incarnations of one worker.
 task<void> session_core::live(worker_link& link) {
   for (std::uint64_t incarnation = 1;; ++incarnation) {
@@ -264,7 +277,10 @@ task<void> session_core::live(worker_link& link) {
     try {
       std::string reason =
           co_await within(source_->ended(link.id()), patience_for_reason);
-      if (!reason.empty()) how = std::move(reason);
+      const bool has_ended = !reason.empty();
+      if (has_ended) how = std::move(reason);
+      if (has_ended && why.cause == cause::not_joined)
+        how = co_await told_by(link, std::move(how));
     } catch (const timed_out&) {
       // It lives, silent or cut off: it is killed below.
     }

@@ -117,6 +117,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] static task<void> hold(std::shared_ptr<session_core> self);
   [[nodiscard]] task<void> run();
   [[nodiscard]] task<void> live(worker_link& link);
+  [[nodiscard]] task<std::string> told_by(const worker_link& link, std::string how);
   [[nodiscard]] task<void> end_workers();
   [[nodiscard]] task<void> watch_silence();
 

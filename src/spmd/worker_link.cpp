@@ -284,9 +284,7 @@ task<void> worker_link::join() {
   };
   const auto [joined, how] = co_await when_any(formed(), ended());
   if (!joined) {
-    const auto said = co_await core_.source().meeting().try_get(
-        refusal_key(core_.name(), id_, incarnation_));
-    failure f(cause::not_joined, said ? *how + ": " + *said : *how);
+    failure f(cause::not_joined, *how);
     f.world = control_.name();
     f.rank = 1;
     f.operation = operation_kind::form;

@@ -64,7 +64,7 @@ def tests(part, quick):
     if part == 3:
         return []
     if quick:
-        return [("worlds", worlds, 80, ["-tc=law*,*opposite orders*,sixty-four*"])]
+        return [("worlds", worlds, 80, ["-tc=law*,*opposite orders*,sixty-four*,sessions*"])]
     return [
         ("worlds", worlds, 180, []),
         ("conformance nccl", "tests/conformance/conformance_nccl_test", 180, []),

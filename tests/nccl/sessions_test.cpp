@@ -258,6 +258,7 @@ TEST_SUITE("sessions on devices") {
     session_options limits = on_devices();
     limits.devices = "0,4000";
     const std::string text = refusal(limits);
+    CAPTURE(text);
     CHECK(has(text, "worker 1: "));
     CHECK(has(text, "worker 1 is to have device 4000, and its process sees"));
     CHECK_FALSE(has(text, "worker 0: "));
