@@ -28,14 +28,22 @@ inline constexpr remote_function<int()> cpu_here{"cpu_here", alone};
 inline constexpr remote_function<tensor(float)> filled{"filled", alone};
 /// Sums of all workers, in a new tensor.
 inline constexpr remote_function<tensor(const tensor&)> summed{"summed"};
-/// The same, entered later, or not at all, by the worker of that id.
-inline constexpr remote_function<tensor(const tensor&, int, int)> late{"late"};
-inline constexpr remote_function<tensor(const tensor&, int)> throws{"throws"};
-inline constexpr remote_function<tensor(tensor)> plus_one{"plus_one", alone};
+/// The same, entered later, or not at all, by the worker of that id. What is matched
+/// waits for it in the library, what is not in NCCL's kernel.
+inline constexpr remote_function<tensor(const tensor&, int, int, bool)> late{"late"};
+inline constexpr remote_function<tensor(const tensor&, int, bool)> throws{"throws"};
+inline constexpr remote_function<int(const tensor&)> device_of{"device_of", alone};
+/// A tensor of a blocking function, of which only the shape is known.
+inline constexpr remote_function<tensor(shape)> made_by_blocking{"made_by_blocking",
+                                                                 alone};
 
-task<tensor> sum_up(worker& me, const tensor& x) {
+task<tensor> sum_up(worker& me, const tensor& x, bool is_matched = true) {
   tensor y = co_await me.copy_of(x);
-  co_await me.world().all_reduce(y, sum);
+  if (is_matched) {
+    co_await me.world().all_reduce(y, sum);
+  } else {
+    co_await me.world().all_reduce(y.device_view(), sum).unmatched();
+  }
   co_return y;
 }
 
@@ -50,26 +58,26 @@ const function_table& functions() {
          for (float& each : host.as<float>()) each = by + static_cast<float>(me.id());
          co_return co_await me.copy_of(host);
        }},
-      {summed, sum_up},
+      {summed, [](worker& me, const tensor& x) { return sum_up(me, x); }},
       {late,
-       [](worker& me, const tensor& x, int which, int time) -> task<tensor> {
+       [](worker& me, const tensor& x, int which, int time,
+          bool is_matched) -> task<tensor> {
          if (me.id() == which) co_await sleep_for(std::chrono::milliseconds(time));
-         co_return co_await sum_up(me, x);
+         co_return co_await sum_up(me, x, is_matched);
        }},
       {throws,
-       [](worker& me, const tensor& x, int which) -> task<tensor> {
+       [](worker& me, const tensor& x, int which, bool is_matched) -> task<tensor> {
          // The other waits in NCCL's kernel, or is about to.
          if (me.id() == which) {
            co_await sleep_for(50ms);
            throw std::runtime_error("asked to fail");
          }
-         co_return co_await sum_up(me, x);
+         co_return co_await sum_up(me, x, is_matched);
        }},
-      {plus_one,
-       [](const worker& me, tensor x) -> task<tensor> {
-         for (float& each : x.as<float>()) each += 1;
-         co_return co_await me.copy_of(x);
-       }},
+      {device_of, [](const tensor& x) { return x.place().device; }},
+      {made_by_blocking, blocking([](const worker& me, const shape& of) {
+         return me.new_tensor(of, dtype::float32);
+       })},
   };
   return all;
 }
@@ -153,8 +161,86 @@ task<ended_call> error_of(Call call) {
   co_return ended_call{};
 }
 
+/// The floats that a worker's tensor has.
+task<floats> at(const mesh& of, const dref<tensor>& x, int worker) {
+  const tensor copy = co_await of.copy_from(x, worker);
+  CHECK(copy.place().is_host());
+  co_return floats(copy.as<float>().begin(), copy.as<float>().end());
+}
+
+task<void> check_on_devices(const session& s, const dref<tensor>& x) {
+  const std::vector<int> devices = co_await s.call(device_of, x).all();
+  const std::vector<int> own = co_await s.call(device_here).all();
+  CHECK(devices == own);
+}
+
+/// Disco A16 to A29: what stays on workers is on their devices, and moves between them.
+task<void> check_data(const session& s) {
+  const floats six = ramp(6, 1);
+  const dref<tensor> x = co_await s.put(six);
+  co_await check_on_devices(s, x);
+  co_await s.all_reduce(x, sum);
+  floats doubled = six;
+  for (float& each : doubled) each *= 2;
+  CHECK(co_await at(s, x, 1) == doubled);
+  const tensor other = tensor::copy_of(six);
+  co_await s.copy_to(x, 1, other);
+  CHECK(co_await at(s, x, 1) == six);
+  CHECK(co_await at(s, x, 0) != six);
+  co_await s.broadcast(x, 1);
+  CHECK(co_await at(s, x, 0) == six);
+
+  // More than zeros are copied from at a time.
+  const dref<tensor> large = co_await s.empty(shape(600'000), dtype::float32);
+  co_await check_on_devices(s, large);
+  CHECK(co_await at(s, large, 1) == floats(600'000));
+  const dref<tensor> half = co_await s.empty(shape(3), dtype::float32);
+  co_await s.scatter(x, half);
+  CHECK(co_await at(s, half, 1) == ramp(3, 4));
+  const dref<tensor> whole = co_await s.empty(shape(6), dtype::float32);
+  co_await s.all_gather(half, whole);
+  CHECK(co_await at(s, whole, 0) == six);
+  const dref<tensor> gathered = co_await s.empty(shape(6), dtype::float32);
+  co_await s.gather(half, gathered, 1);
+  CHECK(co_await at(s, gathered, 1) == six);
+  CHECK(co_await at(s, gathered, 0) == floats(6));
+  co_await s.transfer(half, 1, half, 0);
+  CHECK(co_await at(s, half, 0) == ramp(3, 4));
+
+  const dref<tensor> none = co_await s.empty(shape(0), dtype::float32);
+  CHECK((co_await at(s, none, 0)).empty());
+  const shape wanted(3, 4);
+  const tensor made = co_await s.call(made_by_blocking, wanted).from(1);
+  CHECK(made.shape() == wanted);
+}
+
 task<void> until_lost(const session& s, int worker) {
   while (s.describe(worker).state != worker_state::lost) co_await sleep_for(1ms);
+}
+
+bool has(const std::string& text, const char* words) {
+  return text.find(words) != std::string::npos;
+}
+
+/// Worker 1 is killed while the other waits for it.
+task<void> check_kill(const session& s, bool is_matched) {
+  const auto x = co_await s.call(filled, 1);
+  const mesh first = s.mesh({0});
+  CHECK(value_of(co_await first.call(summed, x).from(0)) == 1);
+  const auto pid = static_cast<pid_t>(s.describe(1).pid);
+  REQUIRE(pid > 0);
+  auto killing = [&]() -> task<void> {
+    co_await sleep_for(100ms);
+    ::kill(pid, SIGKILL);
+  };
+  auto entering = [&]() -> task<ended_call> {
+    co_return co_await error_of(s.call(late, x, 1, 60'000, is_matched).within(30s));
+  };
+  const auto [nothing, failed] = co_await when_all(killing(), entering());
+  CHECK(failed.cause == cause::peer_died);
+  CHECK(has(failed.text, "SIGKILL"));
+  co_await until_lost(s, 1);
+  CHECK(value_of(co_await first.call(summed, x).from(0)) == 1);
 }
 
 /// What a session says that does not start.
@@ -166,10 +252,6 @@ std::string refusal(session_options limits, kind which = kind::processes) {
     return e.what();
   }
   return "none";
-}
-
-bool has(const std::string& text, const char* words) {
-  return text.find(words) != std::string::npos;
 }
 
 }  // namespace
@@ -200,13 +282,18 @@ TEST_SUITE("sessions on devices") {
     });
   }
 
+  TEST_CASE("sessions: tensors of the built-in functions lie on devices") {
+    NEEDS_DEVICE();
+    in_each_kind([](session& s) -> task<void> { co_await check_data(s); });
+  }
+
   TEST_CASE(
       "sessions, S-b: a worker that throws ends the others' collective on devices") {
     NEEDS_DEVICE();
     in_each_kind([](session& s) -> task<void> {
       const auto x = co_await s.call(filled, 1);
-      for (int which = 0; which < 2; ++which) {
-        const ended_call failed = co_await error_of(s.call(throws, x, which));
+      for (int i = 0; i < 4; ++i) {
+        const ended_call failed = co_await error_of(s.call(throws, x, i / 2, i % 2 == 0));
         CHECK(failed.cause == cause::handler_failed);
         CHECK(has(failed.text, "asked to fail"));
         co_await check_sum(s, 2);
@@ -218,10 +305,12 @@ TEST_SUITE("sessions on devices") {
     NEEDS_DEVICE();
     in_each_kind([](session& s) -> task<void> {
       const auto x = co_await s.call(filled, 1);
-      const ended_call failed =
-          co_await error_of(s.call(late, x, 1, 60'000).within(100ms));
-      CHECK(failed.cause == cause::timed_out);
-      co_await check_sum(s, 4);
+      for (const bool is_matched : {true, false}) {
+        const ended_call failed =
+            co_await error_of(s.call(late, x, 1, 60'000, is_matched).within(100ms));
+        CHECK(failed.cause == cause::timed_out);
+        co_await check_sum(s, 4);
+      }
     });
   }
 
@@ -230,26 +319,12 @@ TEST_SUITE("sessions on devices") {
       "and its replacement adds up with the others") {
     NEEDS_DEVICE();
     in_session(kind::processes, [](session& s) -> task<void> {
-      co_await check_sum(s, 1);
-      const auto x = co_await s.call(filled, 1);
-      const mesh first = s.mesh({0});
-      CHECK(value_of(co_await first.call(summed, x).from(0)) == 1);
-      const auto pid = static_cast<pid_t>(s.describe(1).pid);
-      REQUIRE(pid > 0);
-      auto killing = [&]() -> task<void> {
-        co_await sleep_for(100ms);
-        ::kill(pid, SIGKILL);
-      };
-      auto entering = [&]() -> task<ended_call> {
-        co_return co_await error_of(s.call(late, x, 1, 60'000).within(30s));
-      };
-      const auto [nothing, failed] = co_await when_all(killing(), entering());
-      CHECK(failed.cause == cause::peer_died);
-      CHECK(has(failed.text, "SIGKILL"));
-      co_await until_lost(s, 1);
-      CHECK(value_of(co_await first.call(summed, x).from(0)) == 1);
-      co_await s.respawn(1);
-      co_await check_sum(s, 7);
+      for (const bool is_matched : {true, false}) {
+        co_await check_sum(s, 1);
+        co_await check_kill(s, is_matched);
+        co_await s.respawn(1);
+        co_await check_sum(s, 7);
+      }
     });
   }
 
