@@ -4,16 +4,24 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
+#include "exception_text.hpp"
 #include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/when_all.hpp"
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/io/file_reader.hpp"
+#include "manyworlds/nccl/copy.hpp"
+#include "manyworlds/world/world.hpp"
 #include "weights/read_plan.hpp"
 
 namespace manyworlds::inline v0 {
@@ -24,6 +32,9 @@ namespace {
 
 /// How many requests of one load are under way at once.
 constexpr std::size_t most_requests = 8;
+
+/// Of what the member that reads for others says.
+constexpr std::size_t longest_trouble = 4096;
 
 constexpr std::string_view index_ending = ".safetensors.index.json";
 
@@ -51,17 +62,67 @@ task<void> read_requests(const file_reader& file, read_plan& plan,
   }
 }
 
+/// Returns how many requests of a part are under way at once. Pieces that are read
+/// together make them fewer: the readers that are left over find nothing to do.
+std::size_t readers_of(const weight_slice& part) {
+  const std::size_t requests =
+      part.ranges().size() + part.bytes() / read_plan::most_bytes;
+  return std::min(requests, most_requests);
+}
+
 /// Reads a part, with several requests under way. Precondition: the memory is as long.
 task<void> read_part(const file_reader& file, weight_slice part,
                      std::span<std::byte> into) {
   read_plan plan(part.ranges());
-  // Pieces that are read together make them fewer: the readers that are left over find
-  // nothing to do.
-  const std::size_t requests =
-      part.ranges().size() + part.bytes() / read_plan::most_bytes;
-  const std::size_t readers = std::min(requests, most_requests);
+  const std::size_t readers = readers_of(part);
   auto all = [&](scope& s) -> task<void> {
     for (std::size_t i = 0; i < readers; ++i) s.spawn(read_requests(file, plan, into));
+    co_return;
+  };
+  co_await scope::run(all);
+}
+
+/// Reads the requests that are left, each through `slot`, and copies it to the device.
+task<void> read_requests_on_device(const file_reader& file, read_plan& plan,
+                                   device_view into, std::span<std::byte> slot) {
+  for (;;) {
+    const std::optional<planned_read> next = plan.next();
+    if (!next) co_return;
+    co_await file.read_at(next->offset, slot.first(next->bytes));
+    const weight_range whole{next->offset, next->bytes, next->into};
+    const auto pieces = next->pieces.empty() ? std::span(&whole, 1) : next->pieces;
+    std::uint64_t bytes = 0;
+    for (const weight_range& piece : pieces) {
+      MW_ASSERT(piece.into == pieces.front().into + bytes,
+                "a part has its pieces in the order of the file");
+      std::memmove(slot.data() + bytes, slot.data() + (piece.offset - next->offset),
+                   piece.bytes);
+      bytes += piece.bytes;
+    }
+    co_await copy(into.slice(pieces.front().into, bytes),
+                  const_buffer_view(slot.first(bytes)));
+  }
+}
+
+/// Reads a part into device memory of bytes, with several requests under way.
+task<void> read_part_on_device(const file_reader& file, weight_slice part,
+                               device_view into, buffer_view staging) {
+  read_plan plan(part.ranges());
+  std::size_t readers = readers_of(part);
+  std::vector<std::byte> own;
+  std::span<std::byte> slots(static_cast<std::byte*>(staging.data()),
+                             staging.size_bytes());
+  if (staging.empty()) {
+    own.resize(readers * read_plan::most_bytes);
+    slots = own;
+  }
+  readers = std::min<std::size_t>(readers, slots.size() / read_plan::most_bytes);
+  auto all = [&](scope& s) -> task<void> {
+    for (std::size_t i = 0; i < readers; ++i) {
+      s.spawn(read_requests_on_device(
+          file, plan, into,
+          slots.subspan(i * read_plan::most_bytes, read_plan::most_bytes)));
+    }
     co_return;
   };
   co_await scope::run(all);
@@ -124,6 +185,46 @@ std::vector<std::string> weights_in(const std::string& folder) {
   }
   if (indexes.empty() && files.empty()) refuse_loading(folder, "it has no *.safetensors");
   return indexes.empty() ? files : indexes;
+}
+
+/// Stands before what one member of a host tells the others: the tensor's bytes, or why
+/// it has none.
+struct once_head {
+  std::uint8_t is_read;
+};
+
+/// Who reads what all members need, seen from this one.
+struct once_members {
+  [[nodiscard]] static once_members of(const world& w) {
+    const world_view& view = w.view();
+    const auto host = view.member(w.rank()).identity.host;
+    std::vector<rank_t> here;
+    for (rank_t each = 0; each < view.size(); ++each)
+      if (view.member(each).identity.host == host) here.push_back(each);
+    once_members found{here.front() == w.rank(), here.front(), std::move(here)};
+    found.others.erase(found.others.begin());
+    return found;
+  }
+
+  bool reads;
+  rank_t reader;
+  std::vector<rank_t> others;  ///< of this host, beside the reader
+};
+
+task<void> tell_once(world& w, rank_t member, lane on, once_head head,
+                     const_buffer_view said) {
+  co_await w.send_message(head, said.as_bytes(), to{member}, on);
+}
+
+task<void> hear_once(world& w, rank_t reader, lane on, buffer_view into) {
+  const auto told = co_await w.recv_message<once_head>(from{reader}, on);
+  if (told.head.is_read != 0) {
+    if (told.info.has_payload) co_await w.recv(into.as_bytes(), from{reader}, on);
+    co_return;
+  }
+  std::string why(std::min(told.info.bytes, longest_trouble), '\0');
+  co_await w.recv(std::as_writable_bytes(std::span(why)), from{reader}, on);
+  throw weights_error(fmt::format("rank {} could not read it: {}", reader, why));
 }
 
 }  // namespace
@@ -261,20 +362,79 @@ task<void> weight_files::load_into(buffer_view memory, std::string_view name) co
   return load_into(memory, name, weight_slice::whole(at(name)));
 }
 
-task<void> weight_files::load_into(buffer_view memory, std::string_view name,
-                                   weight_slice part) const {
+const weight_files::place& weight_files::fitting_place(std::string_view name,
+                                                       const weight_slice& part,
+                                                       std::size_t bytes,
+                                                       dtype type) const {
   const place& from = place_of(name);
   if (!part.is_of(*from.what)) refuse_loading(name, "the part is one of another tensor");
-  if (memory.type() != dtype::uint8 && memory.type() != from.what->elements) {
+  if (type != dtype::uint8 && type != from.what->elements) {
     refuse_loading(name, fmt::format("the memory is of {}, and the file of {}",
-                                     name_of(memory.type()), from.what->type));
+                                     name_of(type), from.what->type));
   }
-  if (memory.size_bytes() != part.bytes()) {
-    refuse_loading(name, fmt::format("the memory has {} bytes, and the part {}",
-                                     memory.size_bytes(), part.bytes()));
+  if (bytes != part.bytes()) {
+    refuse_loading(name, fmt::format("the memory has {} bytes, and the part {}", bytes,
+                                     part.bytes()));
   }
+  return from;
+}
+
+task<void> weight_files::load_into(buffer_view memory, std::string_view name,
+                                   weight_slice part) const {
+  const place& from = fitting_place(name, part, memory.size_bytes(), memory.type());
   return read_part(from.in->reader, std::move(part),
                    std::span(static_cast<std::byte*>(memory.data()), part.bytes()));
+}
+
+task<void> weight_files::load_into(tensor& memory, std::string_view name,
+                                   buffer_view staging) const {
+  return load_into(memory, name, weight_slice::whole(at(name)), staging);
+}
+
+task<void> weight_files::load_into(tensor& memory, std::string_view name,
+                                   weight_slice part, buffer_view staging) const {
+  const place& from = fitting_place(name, part, memory.size_bytes(), memory.type());
+  if (memory.place().is_host()) return load_into(memory.view(), name, std::move(part));
+  if (!staging.empty() && staging.size_bytes() < read_plan::most_bytes) {
+    throw std::invalid_argument(
+        fmt::format("{}: {} bytes of staging memory: a request has up to {}", name,
+                    staging.size_bytes(), read_plan::most_bytes));
+  }
+  const device_view into(memory.data(), memory.size_bytes(), dtype::uint8,
+                         memory.stream());
+  return read_part_on_device(from.in->reader, std::move(part), into, staging);
+}
+
+task<void> weight_files::load_once(world& w, tensor& memory, std::string name,
+                                   lane on) const {
+  static_cast<void>(fitting_place(name, weight_slice::whole(at(name)),
+                                  memory.size_bytes(), memory.type()));
+  const auto members = once_members::of(w);
+  tensor staged;
+  tensor& host = memory.place().is_host() ? memory : staged;
+  if (!memory.place().is_host()) staged = tensor(memory.shape(), memory.type());
+  if (members.reads) {
+    std::string trouble;
+    std::exception_ptr failed;
+    try {
+      co_await load_into(host.view(), name);
+    } catch (...) {
+      failed = std::current_exception();
+      trouble = handled_exception_text();
+      trouble.resize(std::min(trouble.size(), longest_trouble));
+    }
+    const const_buffer_view said =
+        failed ? const_buffer_view(trouble) : const_buffer_view(host.view());
+    std::vector<task<void>> sends;
+    for (const rank_t each : members.others)
+      sends.push_back(tell_once(
+          w, each, on, once_head{failed ? std::uint8_t{0} : std::uint8_t{1}}, said));
+    co_await when_all(std::move(sends));
+    if (failed) std::rethrow_exception(failed);
+  } else {
+    co_await hear_once(w, members.reader, on, host.view());
+  }
+  if (!memory.place().is_host()) co_await copy(memory.device_view(), host.view());
 }
 
 }  // namespace manyworlds::inline v0

@@ -361,41 +361,74 @@ TEST_CASE("a simulation loads weights, in an order of its seed") {
   }
 }
 
-TEST_CASE("what all members need is read by one, into shared memory, and broadcast") {
-  const weight_folder folder;
-  const written_tensor a = made_tensor("a", "F32", 4, {256, 1024});
-  const std::string path = folder.write("x", safetensors_of({a}));
+namespace {
+
+/// What two members of a host have of the tensor "a" that one of them reads.
+struct read_once {
+  std::string path;
+  bool is_cut = false;  ///< after it was opened
+  bool has_bytes = false;
+  std::string error = {};
+};
+
+task<void> join_and_load(runtime& on, memory_store& meets, rank_t own,
+                         std::vector<std::uint8_t> wanted, read_once& mine) {
+  const weight_files weights = co_await weight_files::open(mine.path);
+  if (mine.is_cut) std::filesystem::resize_file(mine.path, 100);
+  world_options options;
+  options.name = "weights";
+  options.rank = own;
+  options.size = 2;
+  world w(on, meets, options);
+  co_await w;
+  shared_pool pool(on.pools(), 2 << 20);
+  tensor all({256, 1024}, dtype::float32, pool);
+  try {
+    co_await weights.load_once(w, all, "a");
+    mine.has_bytes = are_same(all, wanted);
+  } catch (const weights_error& e) {
+    mine.error = e.what();
+  } catch (const file_error& e) {
+    mine.error = e.what();
+  }
+  co_await w.leave();
+}
+
+void load_in_two(read_once& first, read_once& second,
+                 const std::vector<std::uint8_t>& wanted) {
   memory_store store;
-  const auto member = [&](rank_t rank, bool& same) {
+  const auto member = [&](rank_t rank, read_once& mine) {
     runtime rt;
-    const auto body = [](runtime& on, memory_store& meets, rank_t own, std::string from,
-                         const written_tensor& as, bool& is_same) -> task<void> {
-      world_options options;
-      options.name = "weights";
-      options.rank = own;
-      options.size = 2;
-      world w(on, meets, options);
-      co_await w;
-      shared_pool pool(on.pools(), 2 << 20);
-      tensor all({256, 1024}, dtype::float32, pool);
-      if (own == 0) {
-        auto opening = weight_files::open(std::move(from));
-        const weight_files weights = co_await std::move(opening);
-        co_await weights.load_into(all.view(), "a");
-      }
-      co_await w.broadcast(all, root{0});
-      is_same = are_same(all, as.bytes);
-      co_await w.leave();
-    };
-    rt.run(body(rt, store, rank, path, a, same));
+    rt.run(join_and_load(rt, store, rank, wanted, mine));
   };
-  bool first = false;
-  bool second = false;
   std::jthread other([&] { member(1, second); });
   member(0, first);
-  other.join();
-  CHECK(first);
-  CHECK(second);
+}
+
+}  // namespace
+
+TEST_CASE("what all members need is read by one of a host, and the others get it") {
+  const weight_folder folder;
+  const written_tensor a = made_tensor("a", "F32", 4, {256, 1024}, 1);
+  // Were it to read by itself, the second would have other bytes.
+  const written_tensor other = made_tensor("a", "F32", 4, {256, 1024}, 2);
+  read_once first{.path = folder.write("x", safetensors_of({a}))};
+  read_once second{.path = folder.write("y", safetensors_of({other}))};
+  load_in_two(first, second, a.bytes);
+  CHECK(first.error.empty());
+  CHECK(first.has_bytes);
+  CHECK(second.error.empty());
+  CHECK(second.has_bytes);
+}
+
+TEST_CASE("what the one cannot read that reads for a host is an error for the others") {
+  const weight_folder folder;
+  const written_tensor a = made_tensor("a", "F32", 4, {256, 1024});
+  read_once first{.path = folder.write("x", safetensors_of({a})), .is_cut = true};
+  read_once second{.path = folder.write("y", safetensors_of({a}))};
+  load_in_two(first, second, a.bytes);
+  CHECK(first.error.find(first.path) != std::string::npos);
+  CHECK(second.error == "rank 0 could not read it: " + first.error);
 }
 
 TEST_SUITE_END();

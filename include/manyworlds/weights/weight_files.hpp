@@ -10,12 +10,15 @@
 #include <string_view>
 #include <vector>
 
+#include "manyworlds/address.hpp"
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/memory/buffer_view.hpp"
 #include "manyworlds/memory/tensor.hpp"
 #include "manyworlds/weights/safetensors.hpp"
 
 namespace manyworlds::inline v0 {
+
+class world;
 
 /// The tensors of all files of a model, by name.
 ///
@@ -77,6 +80,35 @@ class weight_files {
   /// above.
   [[nodiscard]] task<void> load_into(buffer_view memory, std::string_view name,
                                      weight_slice part) const;
+  /// Reads a tensor, or a part of one, into a tensor that lies in host or device memory.
+  /// What goes to a device passes through `staging`, host memory of 1 MiB or more that is
+  /// the load's until the await ends: a `pinned_buffer` is copied from at full speed, and
+  /// each further MiB, up to eight, lets one more request be under way. Without it the
+  /// load takes plain memory of its own.
+  ///
+  ///     mw::tensor rows = me.new_tensor(part.shape(), mw::dtype::bfloat16);
+  ///     co_await weights.load_into(rows, "mlp.up.weight", part);
+  ///
+  /// Errors: those of the overloads above; std::invalid_argument for less staging memory;
+  /// device_error.
+  [[nodiscard]] task<void> load_into(tensor& memory, std::string_view name,
+                                     buffer_view staging = {}) const;
+  [[nodiscard]] task<void> load_into(tensor& memory, std::string_view name,
+                                     weight_slice part, buffer_view staging = {}) const;
+  /// Reads a tensor that all members of the world need, once for each host: the lowest
+  /// rank of a host reads it and sends it to the others there, which copy it from its
+  /// memory. All members call this in the same order, as a collective. Take `memory` out
+  /// of a `shared_pool` where members may not read each other's memory.
+  ///
+  ///     mw::tensor norm(weights.at("norm").shape, mw::dtype::bfloat16, pool);
+  ///     co_await weights.load_once(w, norm, "norm");
+  ///
+  /// It may lie on a device; the bytes come through host memory then. The messages have
+  /// the lane `on`. Lifetime: world and memory outlive the await. Errors: those of
+  /// `load_into`; weights_error at the others of the host, with the text of the one that
+  /// could not read it; those of the world's sends and receives.
+  [[nodiscard]] task<void> load_once(world& w, tensor& memory, std::string name,
+                                     lane on = {}) const;
 
  private:
   struct file;
@@ -94,6 +126,11 @@ class weight_files {
   /// Takes one that the index names.
   void take_named(const file& from, const std::string& name);
   [[nodiscard]] const place& place_of(std::string_view name) const;
+  /// Returns where it is. Errors: weights_error unless that part of it fits memory of so
+  /// many bytes of this type.
+  [[nodiscard]] const place& fitting_place(std::string_view name,
+                                           const weight_slice& part, std::size_t bytes,
+                                           dtype type) const;
 
   std::vector<std::unique_ptr<file>> files_;
   std::map<std::string_view, place, std::less<>> places_;
