@@ -5,6 +5,7 @@
 //
 //     tensor_parallel              // each layer divided among four workers
 //     tensor_parallel --stages 2   // two stages of two workers each
+//     tensor_parallel --backend nccl  // weights and collectives on four GPUs
 //     tensor_parallel --no-faults  // kill -9, -STOP or -USR1 the pids that it prints
 //
 // With --json it prints one object, and nothing else.
@@ -19,6 +20,7 @@
 #include <manyworlds/launch.hpp>
 #include <manyworlds/mw.hpp>
 #include <manyworlds/spmd.hpp>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
@@ -122,9 +124,11 @@ mw::task<int> run(mw::runtime& rt, const show_wishes& w,
   four.limits.name = "four";
   four.limits.suspect_after = 300ms;
   four.limits.lost_after = 2s;  // one that is stopped
+  four.limits.backend = w.backend;
   mw::session session = co_await mw::session::start(rt, four);
   mw::processes two{.workers = 2, .how = &program};
   two.limits.name = "two";
+  two.limits.backend = w.backend;
   mw::session beside = co_await mw::session::start(rt, two);
 
   show s(w, session, of);
@@ -176,6 +180,9 @@ int main(int count, char** words) {
   app.add_option("--stages", w.stages, "of a pipeline, which divide the layers")
       ->capture_default_str()
       ->check(CLI::IsMember({1, 2, 4}));
+  app.add_option("--backend", w.backend, "host, or nccl: each worker has a GPU")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, mw::backend_kind>{
+          {"host", mw::backend_kind::host}, {"nccl", mw::backend_kind::nccl}}));
   app.add_option("--seed", w.seed, "of the weights")->capture_default_str();
   CLI::Option* const pause = app.add_option("--pause", w.pause_s,
                                             "seconds between two tokens; 0.5 with "

@@ -136,25 +136,59 @@ mw::tensor feed_forward(const layer& l, const mw::tensor& x) {
   return product(gate, l.down);
 }
 
+/// Returns a layer's tensors where this program can compute with them. It has no kernels:
+/// what lies on a device is copied to the host and back, which a real engine would not
+/// do.
+mw::task<layer> on_host(const layer& l) {
+  layer copy;
+  copy.attention_norm = co_await mw::worker::host_copy_of(l.attention_norm);
+  copy.query = co_await mw::worker::host_copy_of(l.query);
+  copy.key = co_await mw::worker::host_copy_of(l.key);
+  copy.value = co_await mw::worker::host_copy_of(l.value);
+  copy.output = co_await mw::worker::host_copy_of(l.output);
+  copy.mlp_norm = co_await mw::worker::host_copy_of(l.mlp_norm);
+  copy.gate = co_await mw::worker::host_copy_of(l.gate);
+  copy.up = co_await mw::worker::host_copy_of(l.up);
+  copy.down = co_await mw::worker::host_copy_of(l.down);
+  co_return copy;
+}
+
+/// Adds up over the workers of the stage, on their devices if they have some.
+mw::task<void> sum_up(mw::tensor& x, mw::worker* me) {
+  if (me == nullptr) co_return;
+  mw::tensor sum = co_await me->copy_of(x);
+  co_await me->world().all_reduce(sum, mw::sum);
+  x = co_await mw::worker::host_copy_of(sum);
+}
+
 /// Loads tensors of one worker.
 class part_loader {
  public:
-  part_loader(const mw::weight_files& from, part_place at) noexcept
-      : from_(from), at_(at) {}
+  part_loader(const mw::weight_files& from, part_place at, const mw::worker* me) noexcept
+      : from_(from), at_(at), me_(me) {}
 
   [[nodiscard]] mw::task<mw::tensor> whole(std::string name) const {
-    co_return co_await from_.load(name);
+    const mw::stored_tensor& all = from_.at(name);
+    return load(std::move(name), mw::weight_slice::whole(all));
   }
   /// Of a matrix the rows (dimension 0) or the columns (1) that are this worker's.
   [[nodiscard]] mw::task<mw::tensor> own(std::string name, std::size_t dimension) const {
     const mw::stored_tensor& all = from_.at(name);
-    co_return co_await from_.load(
-        name, mw::weight_slice::split(all, dimension, at_.rank, at_.size));
+    return load(std::move(name),
+                mw::weight_slice::split(all, dimension, at_.rank, at_.size));
   }
 
  private:
+  mw::task<mw::tensor> load(std::string name, mw::weight_slice slice) const {
+    if (me_ == nullptr) co_return co_await from_.load(name, slice);
+    mw::tensor made = me_->new_tensor(slice.shape(), mw::dtype::float32);
+    co_await from_.load_into(made, name, slice);
+    co_return made;
+  }
+
   const mw::weight_files& from_;
   part_place at_;
+  const mw::worker* me_;
 };
 
 mw::task<layer> read_layer(const part_loader& from, int number) {
@@ -173,24 +207,28 @@ mw::task<layer> read_layer(const part_loader& from, int number) {
 }
 
 /// Returns the logits behind the last row. Each worker has those of its tokens.
-mw::task<mw::tensor> logits_of(const part& p, const mw::tensor& x, mw::world* peers) {
+mw::task<mw::tensor> logits_of(const part& p, const mw::tensor& x, mw::worker* me) {
   const std::span<const float> last = row(x, length_of(x, 0) - 1);
   const mw::tensor one = mw::tensor::copy_of(last, {1, last.size()});
-  mw::tensor own = product(normalized(one, p.norm), p.head);
-  if (peers == nullptr) {
+  const mw::tensor norm = co_await mw::worker::host_copy_of(p.norm);
+  const mw::tensor head = co_await mw::worker::host_copy_of(p.head);
+  mw::tensor own = product(normalized(one, norm), head);
+  if (me == nullptr) {
     own.reshape(own.count());
     co_return own;
   }
-  mw::tensor all(p.of.tokens, mw::dtype::float32);
-  co_await peers->all_gather(own, all);
+  const mw::tensor given = co_await me->copy_of(own);
+  mw::tensor all = me->new_tensor(p.of.tokens, mw::dtype::float32);
+  co_await me->world().all_gather(given, all);
   co_return all;
 }
 
 }  // namespace
 
-mw::task<part> read_part(model_config of, std::string path, part_place at) {
+mw::task<part> read_part(model_config of, std::string path, part_place at,
+                         const mw::worker* me) {
   const mw::weight_files files = co_await mw::weight_files::open(std::move(path));
-  const part_loader from(files, at);
+  const part_loader from(files, at, me);
   part p{of, at, {}, {}, {}, {}};
   if (at.is_first()) p.embedding = co_await from.whole("model.embed_tokens.weight");
   const int each = of.layers / at.stages;
@@ -213,30 +251,31 @@ kv_cache empty_cache(const part& p) {
   return cache;
 }
 
-mw::tensor embed(const part& p, std::span<const int> tokens) {
+mw::task<mw::tensor> embed(const part& p, std::vector<int> tokens) {
+  const mw::tensor embedding = co_await mw::worker::host_copy_of(p.embedding);
   mw::tensor x({tokens.size(), static_cast<std::size_t>(p.of.width)}, mw::dtype::float32);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= p.of.tokens)
       throw std::invalid_argument(fmt::format("there is no token {}", tokens[i]));
-    std::ranges::copy(row(p.embedding, static_cast<std::size_t>(tokens[i])),
+    std::ranges::copy(row(embedding, static_cast<std::size_t>(tokens[i])),
                       row(x, i).begin());
   }
-  return x;
+  co_return x;
 }
 
 mw::task<mw::tensor> run_part(const part& p, kv_cache& cache, mw::tensor x, int at,
-                              mw::world* peers) {
+                              mw::worker* me) {
   if (at < 0 || at + static_cast<int>(length_of(x, 0)) > p.of.longest)
     throw std::length_error(fmt::format("the cache has {} positions", p.of.longest));
   for (std::size_t i = 0; i < p.layers.size(); ++i) {
-    const layer& l = p.layers[i];
+    const layer l = co_await on_host(p.layers[i]);
     mw::tensor sum = attention(p, l, cache.keys[i], cache.values[i], x, at);
-    if (peers != nullptr) co_await peers->all_reduce(sum, mw::sum);
+    co_await sum_up(sum, me);
     add(x, sum);
     sum = feed_forward(l, x);
-    if (peers != nullptr) co_await peers->all_reduce(sum, mw::sum);
+    co_await sum_up(sum, me);
     add(x, sum);
   }
   if (!p.at.is_last()) co_return x;
-  co_return co_await logits_of(p, x, peers);
+  co_return co_await logits_of(p, x, me);
 }

@@ -43,21 +43,23 @@ struct kv_cache {
   std::vector<mw::tensor> keys, values;
 };
 
-/// Reads a part out of a file of safetensors. Errors: those of `weight_files`.
-mw::task<part> read_part(model_config of, std::string path, part_place at);
+/// Reads a part out of a file of safetensors, to where the worker's tensors lie; into
+/// host memory without one. Errors: those of `weight_files`.
+mw::task<part> read_part(model_config of, std::string path, part_place at,
+                         const mw::worker* me);
 
 /// Makes an empty cache for it.
 kv_cache empty_cache(const part& p);
 
 /// Returns the activations of tokens, a row for each. Errors: std::invalid_argument for
 /// one that is not in the vocabulary.
-mw::tensor embed(const part& p, std::span<const int> tokens);
+mw::task<mw::tensor> embed(const part& p, std::vector<int> tokens);
 
 /// Runs a part on activations of positions from `at` on, and keeps their keys and values:
 /// what stood there before is overwritten, so that a step may be made again. Gives
 /// activations, and the logits behind the last row where the part is of the last stage.
-/// `peers` has the workers of the same stage; null if it has one part.
+/// `me` is one of the workers of the same stage; null if it has one part.
 ///
 /// Errors: those of collectives; std::length_error beyond the cache.
 mw::task<mw::tensor> run_part(const part& p, kv_cache& cache, mw::tensor x, int at,
-                              mw::world* peers);
+                              mw::worker* me);

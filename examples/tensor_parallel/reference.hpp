@@ -31,14 +31,15 @@ class reference {
   /// near to each other to decide between them.
   static mw::task<reference> make(const model_config& of, const std::string& path,
                                   std::vector<int> prompt, int tokens) {
-    const part whole = co_await read_part(of, path, {});
+    const part whole = co_await read_part(of, path, {}, nullptr);
     kv_cache cache = empty_cache(whole);
     reference made;
     made.prompt_ = prompt.size();
     made.tokens_ = std::move(prompt);
     int cached = 0;
     for (int i = 0; i < tokens; ++i) {
-      mw::tensor x = embed(whole, std::span(made.tokens_).subspan(std::size_t(cached)));
+      const std::vector<int> fed(made.tokens_.begin() + cached, made.tokens_.end());
+      mw::tensor x = co_await embed(whole, fed);
       cached = static_cast<int>(made.tokens_.size());
       const int at = cached - static_cast<int>(x.shape()[0]);
       mw::tensor logits = co_await run_part(whole, cache, std::move(x), at, nullptr);

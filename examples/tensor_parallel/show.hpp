@@ -23,6 +23,7 @@
 struct show_wishes {
   int tokens = 48;
   int stages = 1;
+  mw::backend_kind backend = mw::backend_kind::host;
   unsigned seed = 1;
   double pause_s = 0;  ///< between two steps
   bool no_faults = false;

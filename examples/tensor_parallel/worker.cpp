@@ -24,30 +24,31 @@ void throw_if_told() {
 mw::task<part> load_part(mw::worker& me, model_config of, std::string path, int stages) {
   const int size = me.size() / stages;
   const part_place at{me.rank() / size, stages, me.rank() % size, size};
-  co_return co_await read_part(of, std::move(path), at);
+  co_return co_await read_part(of, std::move(path), at, &me);
 }
 
 mw::task<mw::tensor> run_first(mw::worker& me, const part& p, kv_cache& cache,
                                std::vector<int> tokens, int at) {
   throw_if_told();
-  mw::tensor x = embed(p, tokens);
-  co_return co_await run_part(p, cache, std::move(x), at, &me.world());
+  mw::tensor x = co_await embed(p, std::move(tokens));
+  co_return co_await run_part(p, cache, std::move(x), at, &me);
 }
 
 mw::task<mw::tensor> run_next(mw::worker& me, const part& p, kv_cache& cache,
                               const mw::tensor& given, int at) {
   throw_if_told();
-  mw::tensor x = mw::tensor::copy_of(given.view(), given.shape());
-  co_return co_await run_part(p, cache, std::move(x), at, &me.world());
+  mw::tensor x = co_await mw::worker::host_copy_of(given);
+  co_return co_await run_part(p, cache, std::move(x), at, &me);
 }
 
 mw::task<mw::tensor> hand_over(mw::worker& me, const mw::tensor& x, mw::shape of) {
   const int half = me.size() / 2;
   mw::tensor taken;
   if (me.rank() < half) {
-    co_await me.world().send(x, mw::to{me.rank() + half});
+    const mw::tensor given = co_await me.copy_of(x);
+    co_await me.world().send(given, mw::to{me.rank() + half});
   } else {
-    taken = mw::tensor(of, mw::dtype::float32);
+    taken = me.new_tensor(of, mw::dtype::float32);
     co_await me.world().recv(taken, mw::from{me.rank() - half});
   }
   co_return taken;

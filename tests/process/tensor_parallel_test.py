@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The example tensor_parallel decodes what one process would, although its workers are killed, throw and stop:
-tensor_parallel_test.py PROGRAM"""
+tensor_parallel_test.py PROGRAM [ARGUMENTS...]"""
 
 import json
 import os
@@ -11,8 +11,9 @@ import sys
 import tempfile
 import threading
 
-from watched_program import PROGRAM, claim, claim_nothing_is_left, failures
+from watched_program import ARGUMENTS, PROGRAM, claim, claim_nothing_is_left, failures
 
+COMMAND = [PROGRAM, *ARGUMENTS]
 PATIENCE = 50
 
 
@@ -22,7 +23,7 @@ def ends_well(done):
 
 
 def figures(*arguments):
-    done = subprocess.run([PROGRAM, "--json", *arguments], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run([*COMMAND, "--json", *arguments], capture_output=True, text=True, timeout=PATIENCE)
     ends_well(done)
     lines = done.stdout.splitlines()
     claim("--json prints one object and nothing else", len(lines) == 1, done.stdout[-2000:])
@@ -46,7 +47,7 @@ def figures(*arguments):
 
 
 def a_story():
-    done = subprocess.run([PROGRAM], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(COMMAND, capture_output=True, text=True, timeout=PATIENCE)
     ends_well(done)
     story = [r"worker 3 is pid \d+\n", r"tokens: \d+", r"step \d+: .*worker 2.*SIGKILL.*; it is pid \d+ now, after",
              r"step \d+: .*worker 1.*SIGUSR1 told it to throw.*; the step is made again",
@@ -56,7 +57,7 @@ def a_story():
 
 
 def by_hand():
-    with subprocess.Popen([PROGRAM, "--no-faults", "--tokens", "16", "--pause", "0.1"], stdout=subprocess.PIPE,
+    with subprocess.Popen([*COMMAND, "--no-faults", "--tokens", "16", "--pause", "0.1"], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True) as running:
         timer = threading.Timer(PATIENCE, running.kill)
         timer.start()
@@ -78,7 +79,7 @@ def by_hand():
 
 
 def a_signal_ends_it():
-    with subprocess.Popen([PROGRAM, "--no-faults"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen([*COMMAND, "--no-faults"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         timer = threading.Timer(PATIENCE, running.kill)
         timer.start()
         running.stdout.readline()
