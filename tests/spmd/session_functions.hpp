@@ -83,6 +83,12 @@ inline constexpr remote_function<int()> turns_so_far{"turns_so_far", alone};
 inline constexpr remote_function<int(int)> slow_one{"slow_one", alone};
 inline constexpr remote_function<void()> nowhere{"nowhere", alone};
 inline constexpr remote_function<any_value(any_value, int)> same_any{"same_any", alone};
+/// The number of its device; -1 without one.
+inline constexpr remote_function<int()> device_here{"device_here", alone};
+/// The CPU that it is bound to; -1 if there are several.
+inline constexpr remote_function<int()> cpu_here{"cpu_here", alone};
+/// The sum of the number and the ids of all workers, made where their tensors lie.
+inline constexpr remote_function<int(int)> sum_on_devices{"sum_on_devices"};
 /// At the workers it takes any arguments.
 inline constexpr remote_function<double(double)> typed_total{"total", alone};
 
@@ -213,6 +219,18 @@ inline const function_table& test_functions() {
          const int own = ++runs;
          co_await sleep_for(std::chrono::milliseconds(time));
          co_return own;
+       }},
+      {device_here,
+       [](const worker& me) { return me.stream() ? me.place().device : -1; }},
+      {cpu_here, [](const worker& me) { return me.cpu(); }},
+      {sum_on_devices,
+       [](worker& me, int x) -> task<int> {
+         const std::vector<int> own{x + me.id()};
+         const tensor given = tensor::copy_of(own);
+         tensor y = co_await me.copy_of(given);
+         co_await me.world().all_reduce(y, sum);
+         const tensor all = co_await worker::host_copy_of(y);
+         co_return all.as<int>()[0];
        }},
       {exchanged, [](int& x, int next) { return std::exchange(x, next); }},
       {same_any, [](any_value x, int) { return x; }},
