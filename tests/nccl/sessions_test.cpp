@@ -328,7 +328,7 @@ TEST_SUITE("sessions on devices") {
     });
   }
 
-  TEST_CASE("sessions: one whose worker cannot have its device does not start") {
+  TEST_CASE("sessions: a worker without its device keeps its session from starting") {
     NEEDS_DEVICE();
     session_options limits = on_devices();
     limits.devices = "0,4000";

@@ -34,8 +34,12 @@ struct respawn_budget {
   duration per = std::chrono::minutes(1);  ///< the last so long
 };
 
-/// Limits of a session. It is trivially destructible, so that it can be written in an
-/// awaited expression.
+/// Limits of a session, and what moves its data. It is trivially destructible, so that it
+/// can be written in an awaited expression.
+///
+///     mw::session_options gpus;
+///     gpus.backend = mw::backend_kind::nccl;
+///     const mw::processes four{.workers = 4, .program = "./worker", .limits = gpus};
 struct session_options {
   /// Stands in errors and dumps, and before the names of its worlds.
   inline_text<30> name = "session";

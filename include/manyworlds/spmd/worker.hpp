@@ -98,8 +98,8 @@ class worker {
   /// tensor outlives the await. Errors: device_error; std::logic_error in a function that
   /// is `blocking`, for what lies on a device.
   [[nodiscard]] task<tensor> copy_of(const tensor& from) const;
-  /// Copies a tensor, which may lie anywhere, into host memory. Lifetime and errors:
-  /// those of `copy_of`.
+  /// Copies a tensor, which may lie anywhere, into host memory. Lifetime: the tensor
+  /// outlives the await. Errors: those of `copy_of`.
   [[nodiscard]] static task<tensor> host_copy_of(const tensor& from);
   /// Returns a token that is triggered when the call is given up, for plain functions. A
   /// task is cancelled as well.

@@ -27,6 +27,8 @@ class world;
 ///     const mw::stored_tensor& up = weights.at("mlp.up.weight");
 ///     const auto rows = mw::weight_slice::split(up, 0, w.rank(), w.size());
 ///     mw::tensor mine = co_await weights.load("mlp.up.weight", rows);
+///     co_await weights.load_into(mine, "mlp.up.weight", rows);  // or on a device
+///     co_await weights.load_once(w, norm, "norm.weight");  // one of each host reads
 ///
 /// A part that lies in one piece is read where it belongs. Pieces that lie near to each
 /// other, as columns do, are read together and copied apart. No request is longer than 1
@@ -86,9 +88,6 @@ class weight_files {
   /// each further MiB, up to eight, lets one more request be under way. Without it the
   /// load takes plain memory of its own.
   ///
-  ///     mw::tensor rows = me.new_tensor(part.shape(), mw::dtype::bfloat16);
-  ///     co_await weights.load_into(rows, "mlp.up.weight", part);
-  ///
   /// Errors: those of the overloads above; std::invalid_argument for less staging memory;
   /// device_error.
   [[nodiscard]] task<void> load_into(tensor& memory, std::string_view name,
@@ -99,9 +98,6 @@ class weight_files {
   /// rank of a host reads it and sends it to the others there, which copy it from its
   /// memory. All members call this in the same order, as a collective. Take `memory` out
   /// of a `shared_pool` where members may not read each other's memory.
-  ///
-  ///     mw::tensor norm(weights.at("norm").shape, mw::dtype::bfloat16, pool);
-  ///     co_await weights.load_once(w, norm, "norm");
   ///
   /// It may lie on a device; the bytes come through host memory then. The messages have
   /// the lane `on`. Lifetime: world and memory outlive the await. Errors: those of
@@ -126,8 +122,8 @@ class weight_files {
   /// Takes one that the index names.
   void take_named(const file& from, const std::string& name);
   [[nodiscard]] const place& place_of(std::string_view name) const;
-  /// Returns where it is. Errors: weights_error unless that part of it fits memory of so
-  /// many bytes of this type.
+  /// Returns where it is. Errors: weights_error unless that part of it fits memory of
+  /// this size and type.
   [[nodiscard]] const place& fitting_place(std::string_view name,
                                            const weight_slice& part, std::size_t bytes,
                                            dtype type) const;
