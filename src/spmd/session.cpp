@@ -183,7 +183,7 @@ void check_start(int workers, int per_host, const session_options& limits) {
   }
   if (limits.window == 0)
     throw std::invalid_argument("session: a window of no commands lets none through");
-  static_cast<void>(devices_of(limits, per_host));
+  static_cast<void>(device_list_of(limits, per_host));
 }
 
 /// Refuses a handle without a session, like one that was moved from.

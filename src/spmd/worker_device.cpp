@@ -20,7 +20,7 @@ namespace detail {
 // What zeros are copied from.
 constexpr std::size_t most_zeros = std::size_t{1} << 20;
 
-std::vector<int> devices_of(const session_options& limits, int workers) {
+std::vector<int> device_list_of(const session_options& limits, int workers) {
   std::vector<int> devices;
   const std::string_view text = limits.devices;
   const auto refuse = [&](std::string_view why) {
@@ -57,7 +57,7 @@ task<tensor> copy_to_host(const tensor& from) {
 
 std::shared_ptr<worker_device> worker_device::open(const worker_seat& seat) {
   if (seat.limits.backend != backend_kind::nccl) return nullptr;
-  const std::vector<int> named = devices_of(seat.limits, seat.on_host + 1);
+  const std::vector<int> named = device_list_of(seat.limits, seat.on_host + 1);
   const int number =
       named.empty() ? seat.on_host : named[static_cast<std::size_t>(seat.on_host)];
   const int seen = device_count();

@@ -16,7 +16,7 @@ namespace manyworlds::inline v0::detail {
 /// Returns the devices that the options name for the workers of a host; none if they name
 /// none. Errors: std::invalid_argument for what is no list of `workers` devices or more,
 /// and for a list without the backend that needs it.
-[[nodiscard]] std::vector<int> devices_of(const session_options& limits, int workers);
+[[nodiscard]] std::vector<int> device_list_of(const session_options& limits, int workers);
 
 /// Copies a tensor into host memory. Thread: a reactor's, for what lies on a device.
 /// Lifetime: the tensor outlives the await. Errors: those of `copy`.

@@ -25,7 +25,7 @@ left_out = {
     "options: their fields are the usage": "algorithm_rule world_options runtime_options device_options accept_options "
     "connect_options call_server_options dispatch_options reply_feed_options tcp_store_options file_store_options "
     "etcd_store_options store_limits restart_policy pinned_pool_options simulation_options hosted_store_options job_options launch_options launch_store_options worker_streams rendezvous_options "
-    "rendezvous_limits session_options",
+    "rendezvous_limits",
     "what operations and members give": "stored_tensor weight_range file_failure process_identity process_address undelivered_messages failure message "
     "message_info world_view world_event world_status worker_status received_signal device_costs error_count "
     "world_history transfer_counters dispatch_counters time_histogram turn_times simulated_event store_failure "
