@@ -5,15 +5,16 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/spmd/session_options.hpp"
-#include "manyworlds/store/store.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
+#include "spmd/controller_store.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -31,6 +32,8 @@ struct mesh_seat {
   std::uint32_t id = 0;
   std::vector<int> ids;
   rank_t rank = 0;
+  /// Through which `world` forms.
+  std::unique_ptr<controller_store> meeting;
   manyworlds::world world;
   /// Which of its worlds it has, or is forming, and which it should have.
   std::uint64_t number = 0;
@@ -63,11 +66,12 @@ struct mesh_position {
 [[nodiscard]] mesh_position position_of(const mesh_seat* at);
 
 /// Forms the worlds of meshes beside the calls of the worker. Thread: its reactor.
-/// Lifetime: runtime, store and seat outlive it.
+/// Lifetime: runtime and seat outlive it.
 class worker_meshes {
  public:
-  worker_meshes(runtime& rt, store& meeting, const worker_seat& seat) noexcept
-      : runtime_(rt), meeting_(meeting), seat_(seat) {}
+  worker_meshes(runtime& rt, std::shared_ptr<store_desk> desk,
+                const worker_seat& seat) noexcept
+      : runtime_(rt), desk_(std::move(desk)), seat_(seat) {}
 
   /// Notes who is in it. Errors: value_error if this worker is not.
   void describe(std::uint32_t mesh, std::uint64_t number, std::vector<int> ids);
@@ -85,7 +89,7 @@ class worker_meshes {
   [[nodiscard]] task<void> form_one(mesh_seat& at);
 
   runtime& runtime_;
-  store& meeting_;
+  const std::shared_ptr<store_desk> desk_;
   const worker_seat& seat_;
   std::map<std::uint32_t, std::unique_ptr<mesh_seat>> meshes_;
 };
