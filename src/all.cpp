@@ -197,6 +197,7 @@
 #include "spmd/call_watch.cpp"
 #include "spmd/content_digest.cpp"
 #include "spmd/content_file.cpp"
+#include "spmd/controller_store.cpp"
 #include "spmd/function_table.cpp"
 #include "spmd/node_agent.cpp"
 #include "spmd/node_link.cpp"

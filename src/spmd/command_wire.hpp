@@ -3,8 +3,8 @@
 //
 // Commands are counted; the worker carries them out in the order in which they came, and
 // says in each reply how many it has done. The controller never has more on their way
-// than fit the window, so that `end`, `resume`, `alert` and `ask`, which are not counted
-// and are read at once, never wait behind what the worker cannot take.
+// than fit the window, so that `end`, `resume`, `alert`, `ask` and `answer`, which are
+// not counted and are read at once, never wait behind what the worker cannot take.
 //
 // A command that asks for an answer gets one `ended`. A call that fails by itself is
 // answered by `failed`, asked or not; the worker then holds all later commands until
@@ -31,6 +31,8 @@ inline constexpr std::size_t longest_name = 255;
 inline constexpr std::size_t longest_doing = 256;
 inline constexpr std::size_t most_releases = 1024;
 inline constexpr std::size_t most_members = 4096;
+/// Of a `question`: a key, and two values that may name each member.
+inline constexpr std::size_t most_question_bytes = 4096 + 2 * 256 * most_members;
 
 enum class command_kind : std::uint8_t {
   call = 1,     ///< run a function
@@ -42,6 +44,7 @@ enum class command_kind : std::uint8_t {
   resume = 7,   ///< go on behind `call`; the world of `mesh` forms anew. Not counted
   alert = 8,    ///< do not sleep for a while: calls come. Not counted
   ask = 9,      ///< say what is going on. Not counted
+  answer = 10,  ///< to the question `call`: the value is a text, or none. Not counted
 };
 
 enum class command_flag : std::uint8_t {
@@ -82,6 +85,9 @@ enum class reply_kind : std::uint8_t {
   /// Answers `ask`: with the call that is being carried out, and as values for how many
   /// nanoseconds it has been, and what it waits for.
   status = 5,
+  /// Asks the store through which a mesh's world forms: `call` is the question's number,
+  /// the values are a `store_question`. It says nothing of calls.
+  question = 6,
 };
 
 struct reply_head {

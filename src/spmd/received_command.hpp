@@ -83,11 +83,24 @@ struct worker_status {
 [[nodiscard]] inline bool reply_fits(const command_wire::reply_head& head,
                                      std::size_t bytes) noexcept {
   using command_wire::reply_kind;
-  if (head.kind < reply_kind::ended || head.kind > reply_kind::status) return false;
-  const std::size_t most = head.kind == reply_kind::ended ? command_wire::most_value_bytes
-                           : head.kind == reply_kind::progress
-                               ? 0
-                               : command_wire::longest_text;
+  std::size_t most = command_wire::longest_text;
+  switch (head.kind) {
+    case reply_kind::ended:
+      most = command_wire::most_value_bytes;
+      break;
+    case reply_kind::progress:
+      most = 0;
+      break;
+    case reply_kind::question:
+      most = command_wire::most_question_bytes;
+      break;
+    case reply_kind::failed:
+    case reply_kind::skipped:
+    case reply_kind::status:
+      break;
+    default:
+      return false;
+  }
   return head.values_bytes <= most && head.beside_bytes <= bytes &&
          (head.kind == reply_kind::ended || head.beside_bytes == 0) &&
          beside_at(head.values_bytes, head.beside_bytes) + head.beside_bytes == bytes;

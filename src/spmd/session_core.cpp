@@ -318,7 +318,7 @@ void session_core::abandon() noexcept {
 void session_core::joined(worker_link& link) {
   for (session_mesh& mesh : meshes_.all()) {
     if (!mesh.has(link.id())) continue;
-    ++mesh.number;
+    mesh.supersede();
     auto [head, block] = mesh.description();
     link.push(head, std::move(block));
     for (const int other : mesh.workers) {
@@ -897,7 +897,7 @@ void session_core::settle(const std::shared_ptr<call_record>& call) {
   const bool forms_again = must_form_again(*call);
   if (forms_again) {
     session_mesh& mesh = meshes_[call->head.mesh];
-    ++mesh.number;
+    mesh.supersede();
     head = mesh.next_world();
     head.call = call->id;
   }

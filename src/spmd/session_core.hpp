@@ -60,6 +60,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   [[nodiscard]] event_hub<session_event>& events() noexcept { return events_; }
   [[nodiscard]] register_book& registers() noexcept { return registers_; }
   [[nodiscard]] plugin_book& plugins() noexcept { return plugins_; }
+  [[nodiscard]] mesh_book& meshes() noexcept { return meshes_; }
   [[nodiscard]] worker_link& link_of(int worker) const noexcept;
   [[nodiscard]] std::size_t open_calls() const noexcept { return open_.size(); }
   /// Returns whether it takes no more calls.

@@ -24,6 +24,9 @@ using command_wire::reply_kind;
 
 // How long the end of a worker that was killed is waited for.
 constexpr duration patience_with_force = std::chrono::seconds(1);
+// How many answers about keys may wait for a worker to read them.
+constexpr std::size_t most_answers = 64;
+constexpr std::size_t answers_per_mesh = 16;
 
 // --- what goes out ------------------------------------------------------------
 
@@ -56,12 +59,12 @@ bool worker_link::take_back(const call_record& call) {
   return true;
 }
 
-void worker_link::tell(command_head head) {
+void worker_link::tell(command_head head, std::vector<std::byte> block) {
   // One alert is as good as many.
   if (head.kind == command_kind::alert && !urgent_.empty() &&
-      urgent_.back().kind == command_kind::alert)
+      urgent_.back().head.kind == command_kind::alert)
     return;
-  urgent_.push_back(head);
+  urgent_.push_back({head, nullptr, std::move(block)});
   wake_.set();
 }
 
@@ -89,9 +92,11 @@ task<void> worker_link::write() {
       co_await wake_;
     }
     if (!urgent_.empty()) {
-      const command_head head = urgent_.front();
+      const outgoing next = std::move(urgent_.front());
       urgent_.pop_front();
-      co_await control_.send_message(head, to{1}, lane(0));
+      if (next.head.kind == command_kind::answer) --answers_;
+      const sent_block block(next.block);
+      co_await send_block(control_, next.head, block, to{1});
       continue;
     }
     co_await send_next();
@@ -170,6 +175,7 @@ bool worker_link::fits(const reply_head& head, std::size_t bytes) const noexcept
 void worker_link::take_reply(const reply_head& head, received_block block) {
   if (locals_ != nullptr) locals_->take_over();
   if (head.kind == reply_kind::status) return take_status(head, block);
+  if (head.kind == reply_kind::question) return take_question(head, block);
   if (head.call == stuck_call_ && head.kind != reply_kind::progress && is_stuck()) {
     stuck_in_.clear();
     core_.note_freed(*this, head.call);
@@ -208,6 +214,31 @@ void worker_link::take_reply(const reply_head& head, received_block block) {
     }
   }
   note_done(head.done);
+}
+
+void worker_link::take_question(const reply_head& head, received_block& block) {
+  try {
+    for (const store_answer& each :
+         core_.meshes().serve(id_, head.call, store_question::read(head, block)))
+      core_.link_of(each.worker).answer(each);
+  } catch (const value_error& e) {
+    control_.fail(std::string("a question that is none: ") + e.what());
+  }
+}
+
+void worker_link::answer(const store_answer& what) {
+  // More than it can wait for.
+  if (answers_ >= most_answers + answers_per_mesh * core_.meshes().all().size())
+    return control_.fail("it asks, and does not read what it is told");
+  value_writer values;
+  argument<std::optional<std::string>>::write(values, what.value);
+  const std::span<const std::byte> written = values.written();
+  command_head head{};
+  head.kind = command_kind::answer;
+  head.call = what.question;
+  head.values_bytes = static_cast<std::uint32_t>(written.size());
+  tell(head, {written.begin(), written.end()});
+  ++answers_;
 }
 
 void worker_link::take_status(const reply_head& head, received_block& block) {
@@ -333,6 +364,8 @@ void worker_link::lose(failure why, std::string how) {
   outbox_.clear();
   held_behind_.clear();
   urgent_.clear();
+  answers_ = 0;
+  core_.meshes().forget(id_);
   flights_.clear();
   bytes_in_flight_ = 0;
   done_ = 0;

@@ -21,8 +21,8 @@ namespace manyworlds::inline v0::detail {
 
 class local_places;
 
-/// Commands wait in its outbox until the window has room. `end`, `resume`, `alert`
-/// and `ask` pass those that wait, and are sent next. Thread: the session's reactor.
+/// Commands wait in its outbox until the window has room. `end`, `resume`, `alert`, `ask`
+/// and `answer` pass those that wait, and are sent next. Thread: the session's reactor.
 class worker_link {
  public:
   worker_link(session_core& core, int id) noexcept : core_(core), id_(id) {}
@@ -49,8 +49,8 @@ class worker_link {
     held_behind_.erase(call);
     wake_.set();
   }
-  /// Tells it at once, in front of all that waits.
-  void tell(command_wire::command_head head);
+  /// Tells it at once, in front of all that waits. `block` stands behind the head.
+  void tell(command_wire::command_head head, std::vector<std::byte> block = {});
   /// Sends no more calls.
   void close();
 
@@ -109,6 +109,8 @@ class worker_link {
   [[nodiscard]] bool fits(const command_wire::reply_head& head,
                           std::size_t bytes) const noexcept;
   void take_reply(const command_wire::reply_head& head, received_block block);
+  void take_question(const command_wire::reply_head& head, received_block& block);
+  void answer(const store_answer& what);
   void take_status(const command_wire::reply_head& head, received_block& block);
   void note_done(std::uint64_t done);
   [[nodiscard]] bool may_send() const noexcept;
@@ -126,7 +128,8 @@ class worker_link {
   local_places* locals_ = nullptr;
   std::deque<outgoing> outbox_;
   std::set<std::uint64_t> held_behind_;
-  std::deque<command_wire::command_head> urgent_;
+  std::deque<outgoing> urgent_;
+  std::size_t answers_ = 0;  ///< of those
   std::deque<flight> flights_;
   std::uint64_t done_ = 0;
   std::size_t bytes_in_flight_ = 0;

@@ -68,7 +68,8 @@ worker_loop::worker_loop(runtime& rt, store& meeting, const function_table& func
       locals_(locals),
       device_(worker_device::open(seat_)),
       cpu_(own_cpu()),
-      meshes_(rt, meeting, seat_, device_ ? device_->number() : memory_place::host),
+      desk_(std::make_shared<store_desk>(rt.home())),
+      meshes_(rt, desk_, seat_, device_ ? device_->number() : memory_place::host),
       control_(rt, meeting,
                {.name = control_name(seat_.session, seat_.id, seat_.incarnation),
                 .rank = 1,
@@ -81,20 +82,24 @@ worker_loop::~worker_loop() = default;
 
 task<void> worker_loop::run() {
   co_await control_;
+  const struct closing {
+    store_desk& of;
+    ~closing() { of.close(); }
+  } at_last{*desk_};
   // A call that is cut by the end of the controller is cancelled, and what it began
   // beside later calls too.
   const auto body = [this](scope& s) -> task<void> {
     beside_ = &s;
-    co_await when_any(read_until_gone(), obey());
+    co_await when_any(until_gone(read()), obey(), until_gone(send_questions()));
     s.cancel();
   };
   co_await scope::run(body);
   if (control_.state() == world_state::up) co_await control_.leave();
 }
 
-task<void> worker_loop::read_until_gone() {
+task<void> worker_loop::until_gone(task<void> what) {
   try {
-    co_await read();
+    co_await std::move(what);
   } catch (...) {
     if (gone_) gone_();
     throw;
@@ -116,10 +121,26 @@ task<void> worker_loop::read() {
       stay_awake();
     } else if (c.head.kind == command_kind::ask) {
       co_await tell_status();
+    } else if (c.head.kind == command_kind::answer) {
+      desk_->take(c);
     } else {
       waiting_.push_back(std::move(c));
       arrived_.set();
     }
+  }
+}
+
+task<void> worker_loop::send_questions() {
+  for (;;) {
+    co_await desk_->until_asked();
+    const store_desk::outgoing next = desk_->take_next();
+    const sent_block block(next.values.written());
+    reply_head head{};
+    head.call = next.number;
+    head.done = told_;
+    head.kind = reply_kind::question;
+    head.values_bytes = static_cast<std::uint32_t>(block.size());
+    co_await send_block(control_, head, block, to{0});
   }
 }
 

@@ -24,6 +24,7 @@
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
 #include "spmd/command_wire.hpp"
+#include "spmd/controller_store.hpp"
 #include "spmd/received_command.hpp"
 #include "spmd/register_file.hpp"
 #include "spmd/worker_device.hpp"
@@ -34,9 +35,10 @@ namespace manyworlds::inline v0::detail {
 
 /// Joins its control world, reads commands and carries them out one after the other.
 ///
-/// Two tasks: `read` takes what comes at once, so that a call can be ended while it runs;
-/// `obey` carries out. Thread: the reactor of the worker's runtime. Lifetime: runtime,
-/// store, table and places outlive it.
+/// Three tasks: `read` takes what comes at once, so that a call can be ended while it
+/// runs; `obey` carries out; `send_questions` sends what its meshes ask the controller.
+/// Thread: the reactor of the worker's runtime. Lifetime: runtime, store, table and
+/// places outlive it.
 class worker_loop {
  public:
   /// `locals` is null unless the worker is a thread of the controller's process. Takes
@@ -66,8 +68,9 @@ class worker_loop {
     mesh_position moved;
   };
 
-  [[nodiscard]] task<void> read_until_gone();
+  [[nodiscard]] task<void> until_gone(task<void> what);
   [[nodiscard]] task<void> read();
+  [[nodiscard]] task<void> send_questions();
   [[nodiscard]] task<void> obey();
   [[nodiscard]] task<void> end_call(std::uint64_t call);
   [[nodiscard]] bool break_collective_of(std::uint64_t call);
@@ -99,6 +102,7 @@ class worker_loop {
   /// Null without one. Its own registers are let go before it.
   const std::shared_ptr<worker_device> device_;
   const int cpu_;
+  const std::shared_ptr<store_desk> desk_;
   worker_meshes meshes_;
   world control_;
   register_file registers_;

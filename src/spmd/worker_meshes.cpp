@@ -91,7 +91,9 @@ task<void> worker_meshes::form_one(mesh_seat& at) {
   while (at.number != at.wanted) {
     at.number = at.wanted;
     at.another_wanted.reset();
-    at.world = world(runtime_, meeting_,
+    auto meeting =
+        std::make_unique<controller_store>(desk_, at.id, at.number, at.ids.size());
+    at.world = world(runtime_, *meeting,
                      {.name = mesh_name(seat_.session, at.id, at.number),
                       .rank = at.rank,
                       .size = static_cast<rank_t>(at.ids.size()),
@@ -100,6 +102,8 @@ task<void> worker_meshes::form_one(mesh_seat& at) {
                       .form = seat_.limits.start,
                       .suspect_after = seat_.limits.suspect_after,
                       .broken_after = seat_.limits.lost_after});
+    // The one before goes behind its world, which may have something to withdraw.
+    at.meeting = std::move(meeting);
     at.trouble.clear();
     at.why = cause::none;
     auto formed = [](world& w) -> task<void> { co_await w; };

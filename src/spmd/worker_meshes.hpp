@@ -5,15 +5,16 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/spmd/session_options.hpp"
-#include "manyworlds/store/store.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
+#include "spmd/controller_store.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -32,6 +33,8 @@ struct mesh_seat {
   std::uint32_t id = 0;
   std::vector<int> ids;
   rank_t rank = 0;
+  /// Through which `world` forms.
+  std::unique_ptr<controller_store> meeting;
   manyworlds::world world;
   /// Which of its worlds it has, or is forming, and which it should have.
   std::uint64_t number = 0;
@@ -64,12 +67,13 @@ struct mesh_position {
 [[nodiscard]] mesh_position position_of(const mesh_seat* at);
 
 /// Forms the worlds of meshes beside the calls of the worker. Thread: its reactor.
-/// Lifetime: runtime, store and seat outlive it.
+/// Lifetime: runtime and seat outlive it.
 class worker_meshes {
  public:
   /// `device` is the CUDA device of their worlds; -1 without one.
-  worker_meshes(runtime& rt, store& meeting, const worker_seat& seat, int device) noexcept
-      : runtime_(rt), meeting_(meeting), seat_(seat), device_(device) {}
+  worker_meshes(runtime& rt, std::shared_ptr<store_desk> desk, const worker_seat& seat,
+                int device) noexcept
+      : runtime_(rt), desk_(std::move(desk)), seat_(seat), device_(device) {}
 
   /// Notes who is in it. Errors: value_error if this worker is not.
   void describe(std::uint32_t mesh, std::uint64_t number, std::vector<int> ids);
@@ -87,7 +91,7 @@ class worker_meshes {
   [[nodiscard]] task<void> form_one(mesh_seat& at);
 
   runtime& runtime_;
-  store& meeting_;
+  const std::shared_ptr<store_desk> desk_;
   const worker_seat& seat_;
   const int device_;
   std::map<std::uint32_t, std::unique_ptr<mesh_seat>> meshes_;

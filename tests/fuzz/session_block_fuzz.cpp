@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "input.hpp"
+#include "spmd/mesh_book.hpp"
 #include "spmd/received_command.hpp"
 #include "spmd/register_file.hpp"
 
@@ -124,14 +126,67 @@ void read_status(const reply_head& head, received_block& block) {
   }
 }
 
-void read_reply(input& in) {
+/// What a controller does with a question. Meshes, workers and keys are few, so that they
+/// meet.
+void ask_book(const reply_head& head, received_block& block, mesh_book& book) {
+  const int worker = static_cast<int>(head.done % 3);
+  std::vector<store_answer> due;
+  try {
+    store_question q = store_question::read(head, block);
+    q.mesh %= 4;
+    if (q.mesh == 1) q.number = book[1].number - q.number % 2;
+    if (!q.key.empty()) q.key.resize(1);
+    due = book.serve(worker, head.call % 8, std::move(q));
+  } catch (const value_error&) {
+    // What no worker asks.
+  }
+  for (const store_answer& each : due) {
+    value_writer out;
+    argument<std::optional<std::string>>::write(out, each.value);
+    must(out.written().size() <= command_wire::most_question_bytes);
+  }
+  if (head.sent % 16 == 0) book.forget(worker);
+  if (head.received % 64 == 0) book[1].supersede();
+  for (const session_mesh& each : book.all()) {
+    must(each.keys->keys() <= mesh_keys::most_keys(each.workers.size()));
+    must(each.keys->waits() <= mesh_keys::most_waits * each.workers.size());
+  }
+}
+
+/// As its worker makes it, with a head of any kind.
+void ask_and_serve(input& in, mesh_book& book) {
+  reply_head head{};
+  in.take_into(std::as_writable_bytes(std::span(&head, 1)));
+  store_question q;
+  q.kind = static_cast<question_kind>(1 + in.take<std::uint8_t>() % 5);
+  q.mesh = 1 + in.take<std::uint8_t>() % 2;
+  q.number = 1;
+  q.key = std::string(1, in.take<char>());
+  q.value = std::string(in.take<std::uint8_t>(), 'v');
+  q.expected = std::string(in.take<std::uint8_t>() % 2, 'v');
+  value_writer out;
+  q.write(out);
+  const std::span<const std::byte> written = out.written();
+  head.kind = reply_kind::question;
+  head.values_bytes = static_cast<std::uint32_t>(written.size());
+  head.beside_bytes = 0;
+  must(reply_fits(head, written.size()));
+  received_block block(written.size());
+  std::ranges::copy(written, block.bytes_at(0, written.size()).begin());
+  const store_question found = store_question::read(head, block);
+  must(found.kind == q.kind && found.mesh == q.mesh && found.key == q.key);
+  must(found.value == q.value && found.expected == q.expected);
+  ask_book(head, block, book);
+}
+
+void read_reply(input& in, mesh_book& book) {
   reply_head head{};
   in.take_into(std::as_writable_bytes(std::span(&head, 1)));
   std::size_t bytes = in.take<std::uint16_t>();
   if (bytes % 4 != 0) {
     head.values_bytes %= most_bytes;
     head.beside_bytes %= most_bytes;
-    head.kind = static_cast<reply_kind>(static_cast<unsigned>(head.kind) % 7);
+    head.kind = static_cast<reply_kind>(static_cast<unsigned>(head.kind) % 8);
     bytes = beside_at(head.values_bytes, head.beside_bytes) + head.beside_bytes;
   }
   if (!reply_fits(head, bytes)) return;
@@ -139,6 +194,7 @@ void read_reply(input& in) {
   if (head.kind == reply_kind::failed)
     static_cast<void>(sum_of(block.bytes_at(0, head.values_bytes)));
   if (head.kind == reply_kind::status) read_status(head, block);
+  if (head.kind == reply_kind::question) ask_book(head, block, book);
   if (head.kind == reply_kind::ended)
     read_values(block.values_at(0, head.values_bytes, head.beside_bytes));
 }
@@ -186,13 +242,19 @@ void send_and_read(input& in) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   input in(data, size);
   register_file file;
-  for (int i = 0; i < 4 && !in.ended(); ++i) {
-    switch (in.take<std::uint8_t>() % 4) {
+  mesh_book book;
+  book.find_or_add({0, 1});
+  book.find_or_add({1, 0, 2});
+  for (int i = 0; i < 64 && !in.ended(); ++i) {
+    switch (in.take<std::uint8_t>() % 5) {
       case 0:
-        read_reply(in);
+        read_reply(in, book);
         break;
       case 1:
         send_and_read(in);
+        break;
+      case 2:
+        ask_and_serve(in, book);
         break;
       default:
         read_command(in, file);
