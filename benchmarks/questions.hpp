@@ -46,12 +46,14 @@ struct pairs_options {
 };
 void pairs(const common_options& common, const pairs_options& options);
 
-/// What do calls of a session cost its controller, and how long is it from a worker's end
-/// to the error, and to the next right call?
+/// What do calls of a session take, beside a loop over as many cache lines, and how long
+/// is it from a worker's end to the error, and to the next right call? What does another
+/// session notice of it, and what do workers cost that are asked for nothing?
 struct session_options {
   std::vector<std::size_t> workers = {1, 2, 4, 8};
   int count = 2000;
   int kills = 5;
+  double idle_seconds = 2;
 };
 void session(const common_options& common, const session_options& options);
 

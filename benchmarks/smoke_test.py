@@ -60,11 +60,17 @@ def pairs_at_once_are_told_by_the_slower_one():
 
 
 def calls_of_a_session_are_told_and_a_worker_is_replaced():
-    rows = ask("session", "--workers", "1,3", "--count", "100", "--kills", "1")
-    assert [row["workers"] for row in rows] == [1, 3], rows
+    rows = ask("session", "--workers", "1,3", "--count", "100", "--kills", "1", "--idle", "0.1")
+    assert [row["workers"] for row in rows] == [1] * 6 + [3] * 6, rows
     for row in rows:
-        check_positive(row, "issue_us", "call_us", "value_us", "sync_us", "value_64k_us", "kill_to_error_ms",
-                       "kill_to_next_ms")
+        if row["bench"] == "session":
+            check_positive(row, "entered_us", "call_us", "value_us", "value_p99_us")
+        elif row["bench"] == "session_loss":
+            check_positive(row, "kill_to_error_ms", "kill_to_next_ms", "other_p99_us", "other_alone_p99_us")
+    for row in rows:
+        if row.get("how") in ("floor", "spinning"):
+            check_positive(row, "issue_us", "call_64k_us")
+    assert [row["how"] for row in rows if "how" in row] == ["floor", "spinning", "asleep", "alerted"] * 2, rows
 
 
 def many_worlds_are_told_beside_one():

@@ -185,6 +185,9 @@ class reactor final : public executor {
     if (options_.attention > duration::zero())
       attentive_until_ = later(now(), options_.attention);
   }
+  /// For that long the reactor spins before it sleeps, whatever its options say, and
+  /// yields as it does then. Thread: its own.
+  void stay_awake(duration how_long) noexcept { awake_until_ = later(now(), how_long); }
   /// Called when its thread turns it no longer. Another one may, after `take`.
   void release() noexcept;
   /// Gives it to a thread before its first turn there. Errors: those of `engine::take`.
@@ -263,6 +266,7 @@ class reactor final : public executor {
   unsigned switches_ = 0;  ///< short ones to other threads, in the last spins
   time_point attentive_from_{};
   time_point attentive_until_{};
+  time_point awake_until_{};
   time_point yields_from_{};
   duration without_yields_{};
   time_point engine_asked_{};

@@ -91,7 +91,9 @@ std::optional<duration> reactor::prepare_wait() noexcept {
 }
 
 duration reactor::spin_length() const noexcept {
-  if (options_.spin > duration::zero()) return options_.spin;
+  const duration awake = awake_until_ - recently_;
+  if (options_.spin > duration::zero()) return std::max(options_.spin, awake);
+  if (awake > duration::zero()) return awake;
   if (recently_ < std::max(attentive_from_, yields_from_)) return duration::zero();
   return std::max(attentive_until_ - recently_, duration::zero());
 }

@@ -53,24 +53,26 @@ class received_block {
 };
 
 /// The views of a block that is sent: `front`, then the data beside the values, each part
-/// at a multiple of 64 behind the start, then `back`. Lifetime: that of what it refers
-/// to.
+/// at a multiple of 64 behind the start. Lifetime: that of what it refers to.
 class sent_block {
  public:
   explicit sent_block(std::span<const std::byte> front,
-                      std::span<const const_buffer_view> beside = {}) {
+                      std::span<const const_buffer_view> beside = {})
+      : front_(front), size_(front.size()) {
+    if (beside.empty()) return;
     views_.reserve(2 * beside.size() + 1);
-    add(front);
+    if (!front.empty()) views_.push_back(front_);
     for (const const_buffer_view& each : beside) {
       pad();
       if (&each == &beside.front()) began_ = size_;
       add(std::span(static_cast<const std::byte*>(each.data()), each.size_bytes()));
     }
-    beside_bytes_ = beside.empty() ? 0 : size_ - began_;
+    beside_bytes_ = size_ - began_;
   }
 
-  [[nodiscard]] const std::vector<const_buffer_view>& views() const noexcept {
-    return views_;
+  [[nodiscard]] std::span<const const_buffer_view> views() const noexcept {
+    if (!views_.empty()) return views_;
+    return {&front_, size_ == 0 ? std::size_t{0} : std::size_t{1}};
   }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] std::size_t beside_bytes() const noexcept { return beside_bytes_; }
@@ -85,6 +87,8 @@ class sent_block {
     size_ += bytes.size();
   }
 
+  /// Most blocks have nothing else, and need no list.
+  const_buffer_view front_;
   std::vector<const_buffer_view> views_;
   std::size_t size_ = 0;
   std::size_t began_ = 0;

@@ -87,6 +87,9 @@ remote_awaiter::~remote_awaiter() {
 bool remote_awaiter::await_start(continuation& k) {
   try {
     record_ = request_.core->issue(request_);
+    // What is accepted at once keeps its task going: the world counts what it takes so,
+    // and lets a loop of them wait for its turn (law 9).
+    if (request_.core->take_answer(*record_)) return false;
     record_->waiter = &k;
   } catch (...) {
     // Told in a turn of its own: who tries again and again keeps no other task waiting.

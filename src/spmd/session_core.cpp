@@ -759,13 +759,16 @@ void call_record::given_up(cause why_given_up) noexcept {
 }
 
 void session_core::examine(call_record& call) noexcept {
+  if (call.waiter != nullptr && take_answer(call))
+    std::exchange(call.waiter, nullptr)->resume();
+}
+
+bool session_core::take_answer(call_record& call) noexcept {
   // Law 4: the caller's memory is read no more.
-  if (call.waiter == nullptr || !call.is_answered() || call.is_being_sent() ||
-      call.awaits_loss)
-    return;
+  if (!call.is_answered() || call.is_being_sent() || call.awaits_loss) return false;
   call.deadline.end();
   call.is_told = true;
-  std::exchange(call.waiter, nullptr)->resume();
+  return true;
 }
 
 void session_core::part_ended(const std::shared_ptr<call_record>& call) {

@@ -83,6 +83,8 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   void give_up(call_record& call, cause why) noexcept;
   /// Resumes its awaiter, if it is answered.
   void examine(call_record& call) noexcept;
+  /// Returns whether it is answered; its awaiter then goes on.
+  [[nodiscard]] bool take_answer(call_record& call) noexcept;
   [[nodiscard]] std::exception_ptr error_of(const call_record& call) const;
   /// Notes that a call's error is told.
   void note_told(const call_record& call) noexcept { untold_.erase(call.id); }

@@ -32,7 +32,7 @@ constexpr std::size_t answers_per_mesh = 16;
 
 void worker_link::push(command_head head, std::shared_ptr<call_record> call) {
   outbox_.push_back({head, std::move(call), {}});
-  wake_.set();
+  if (!send_at_once()) wake_.set();
 }
 
 void worker_link::push(command_head head, std::vector<std::byte> block) {
@@ -89,7 +89,9 @@ task<void> worker_link::write() {
   for (;;) {
     while (!may_send()) {
       wake_.reset();
+      is_writer_idle_ = true;
       co_await wake_;
+      is_writer_idle_ = false;
     }
     if (!urgent_.empty()) {
       const outgoing next = std::move(urgent_.front());
@@ -127,26 +129,49 @@ class being_read {
 
 }  // namespace
 
+/// A call's block refers to it, and any other to what it is made of.
+sent_block worker_link::block_of(const outgoing& next) {
+  return next.call ? sent_block(next.call->front, next.call->values.beside())
+                   : sent_block(next.block);
+}
+
+void worker_link::note_flight(const outgoing& next, std::size_t bytes) {
+  flights_.push_back({next.call, bytes});
+  bytes_in_flight_ += bytes;
+  if (!next.call) return;
+  call_part* const part = next.call->part_of(id_);
+  MW_ASSERT(part != nullptr && part->state == part_state::queued,
+            "a command that waits belongs to a part that waits");
+  part->state = part_state::begun;
+}
+
+/// Sends what was queued now, if nothing is in front of it and it needs no wait, as most
+/// commands do. The writer would take 0.3 us and a turn of the reactor for it.
+bool worker_link::send_at_once() {
+  if (!is_writer_idle_ || outbox_.size() != 1 || !urgent_.empty() || !may_send())
+    return false;
+  outgoing& next = outbox_.front();
+  const sent_block block = block_of(next);
+  next.head.beside_bytes = block.beside_bytes();
+  if (locals_ != nullptr) locals_->hand_over();
+  auto sending = send_block(control_, next.head, block, to{1}).operator co_await();
+  if (!sending.await_ready()) return false;
+  sending.await_resume();
+  note_flight(next, block.size());
+  outbox_.pop_front();
+  return true;
+}
+
 /// Takes it out of the outbox itself: a task that is cancelled before it has begun leaves
 /// it there.
 task<void> worker_link::send_next() {
   outgoing next = std::move(outbox_.front());
   outbox_.pop_front();
-  call_record* const call = next.call.get();
-  const sent_block block = call != nullptr
-                               ? sent_block(call->front, call->values.beside())
-                               : sent_block(next.block);
-  flights_.push_back({next.call, block.size()});
-  bytes_in_flight_ += block.size();
+  const sent_block block = block_of(next);
+  next.head.beside_bytes = block.beside_bytes();
+  note_flight(next, block.size());
   std::optional<being_read> reading;
-  if (call != nullptr) {
-    call_part* const part = call->part_of(id_);
-    MW_ASSERT(part != nullptr && part->state == part_state::queued,
-              "a command that waits belongs to a part that waits");
-    part->state = part_state::begun;
-    next.head.beside_bytes = block.beside_bytes();
-    reading.emplace(core_, *call, *part);
-  }
+  if (next.call) reading.emplace(core_, *next.call, *next.call->part_of(id_));
   if (locals_ != nullptr) locals_->hand_over();
   co_await send_block(control_, next.head, block, to{1});
 }
@@ -361,6 +386,7 @@ void worker_link::lose(failure why, std::string how) {
   why_lost_ = std::move(why);
   loss_ = std::move(how);
   control_ = world();
+  is_writer_idle_ = false;
   outbox_.clear();
   held_behind_.clear();
   urgent_.clear();

@@ -104,7 +104,10 @@ class worker_link {
 
   [[nodiscard]] task<void> join();
   [[nodiscard]] task<void> write();
+  [[nodiscard]] bool send_at_once();
   [[nodiscard]] task<void> send_next();
+  [[nodiscard]] static sent_block block_of(const outgoing& next);
+  void note_flight(const outgoing& next, std::size_t bytes);
   [[nodiscard]] task<void> read();
   [[nodiscard]] bool fits(const command_wire::reply_head& head,
                           std::size_t bytes) const noexcept;
@@ -136,6 +139,7 @@ class worker_link {
   status said_;
   std::optional<time_point> asked_;
   bool is_leaving_ = false;
+  bool is_writer_idle_ = false;
   event wake_;  ///< there may be something to send
   event decided_;
   event wanted_;

@@ -118,7 +118,7 @@ task<void> worker_loop::read() {
     } else if (c.head.kind == command_kind::resume) {
       resume(c);
     } else if (c.head.kind == command_kind::alert) {
-      stay_awake();
+      access::core(runtime_).user().stay_awake(seat_.limits.awake);
     } else if (c.head.kind == command_kind::ask) {
       co_await tell_status();
     } else if (c.head.kind == command_kind::answer) {
@@ -190,18 +190,6 @@ void worker_loop::resume(const command& c) {
   if (held_by_ != c.head.call) return;
   held_by_ = 0;
   resumed_.set();
-}
-
-void worker_loop::stay_awake() {
-  executor& home = runtime_.home();
-  awake_until_ = later(home.now(), seat_.limits.awake);
-  if (!std::exchange(is_looking_out_, true)) beside_->spawn(look_out());
-}
-
-/// A reactor with a task that is ready does not sleep.
-task<void> worker_loop::look_out() {
-  while (runtime_.home().now() < awake_until_) co_await yield();
-  is_looking_out_ = false;
 }
 
 task<void> worker_loop::obey() {

@@ -76,8 +76,6 @@ class worker_loop {
   [[nodiscard]] bool break_collective_of(std::uint64_t call);
   [[nodiscard]] task<void> break_later_collective_of(std::uint64_t call);
   void resume(const command& c);
-  void stay_awake();
-  [[nodiscard]] task<void> look_out();
 
   [[nodiscard]] task<void> carry_out(command& c);
   [[nodiscard]] task<void> execute(command& c);
@@ -123,8 +121,6 @@ class worker_loop {
   /// The one thread of blocking functions; there from the first of them on.
   std::unique_ptr<worker_thread> compute_;
   scope* beside_ = nullptr;
-  time_point awake_until_;
-  bool is_looking_out_ = false;
   std::function<void()> gone_;
 };
 

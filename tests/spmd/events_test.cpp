@@ -263,11 +263,11 @@ TEST_CASE("a replacement goes on when the one that asked for it gives up") {
   });
 }
 
-/// The turns with a task that a worker has made, after as long as `awake` twice.
-task<int> turns_in_a_while(const session& s) {
-  const int before = co_await s.call(turns_so_far).from(0);
+/// The microseconds of a CPU that a worker uses in as long as `awake` twice.
+task<std::int64_t> used_in_a_while(const session& s) {
+  const std::int64_t before = co_await s.call(cpu_time_so_far).from(0);
   co_await sleep_for(400ms);
-  const int after = co_await s.call(turns_so_far).from(0);
+  const std::int64_t after = co_await s.call(cpu_time_so_far).from(0);
   co_return after - before;
 }
 
@@ -278,15 +278,16 @@ TEST_CASE("workers that were alerted look out for calls, and sleep again") {
       1,
       [](session& s) -> task<void> {
         // A busy machine may give it no CPU in one of these whiles.
-        int awake = 0;
-        int asleep = 0;
-        for (int i = 0; i < 20 && (awake < 200 || asleep >= awake / 2); ++i) {
+        std::int64_t awake = 0;
+        std::int64_t asleep = 0;
+        const auto was_seen = [&] { return awake >= 20'000 && asleep < awake / 2; };
+        for (int i = 0; i < 20 && !was_seen(); ++i) {
           s.alert();
           s.alert();
-          awake = co_await turns_in_a_while(s);
-          asleep = co_await turns_in_a_while(s);
+          awake = co_await used_in_a_while(s);
+          asleep = co_await used_in_a_while(s);
         }
-        CHECK(awake >= 200);
+        CHECK(awake >= 20'000);
         CHECK(asleep < awake / 2);
       },
       limits);

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <span>
@@ -78,8 +80,9 @@ inline constexpr remote_function<std::vector<std::string>(int)> many_texts{"many
 inline constexpr remote_function<part_of_model(int)> load_counted{"load_counted", alone};
 /// How often `load_counted` ran in this process.
 inline constexpr remote_function<int()> loads_so_far{"loads_so_far", alone};
-/// How many turns of its runtime had a task.
-inline constexpr remote_function<int()> turns_so_far{"turns_so_far", alone};
+/// How many microseconds of a CPU its thread has used.
+inline constexpr remote_function<std::int64_t()> cpu_time_so_far{"cpu_time_so_far",
+                                                                 alone};
 inline constexpr remote_function<int(int)> slow_one{"slow_one", alone};
 inline constexpr remote_function<void()> nowhere{"nowhere", alone};
 inline constexpr remote_function<any_value(any_value, int)> same_any{"same_any", alone};
@@ -139,9 +142,11 @@ inline const function_table& test_functions() {
          return part_of_model{scale + me.id()};
        }},
       {loads_so_far, [] { return loads_here().load(); }},
-      {turns_so_far,
-       [](const worker& me) {
-         return static_cast<int>(me.runtime().turns().tasks.count());
+      {cpu_time_so_far,
+       [] {
+         timespec used{};
+         ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+         return std::int64_t{used.tv_sec} * 1'000'000 + used.tv_nsec / 1000;
        }},
       {scaled_sum,
        [](worker& me, const part_of_model& by,
