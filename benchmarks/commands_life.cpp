@@ -33,6 +33,8 @@ void add_session(CLI::App& app, const common_options& common, session_options& o
       ->check(CLI::Range(100, 1 << 24))
       ->capture_default_str();
   sub->add_option("--kills", o.kills)->check(at_least(1))->capture_default_str();
+  sub->add_option("--only", o.only, "how workers wait: nothing else is asked")
+      ->check(CLI::IsMember({"spinning", "asleep", "alerted", "floor"}));
   sub->add_option("--idle", o.idle_seconds, "seconds without a call; 0: not asked")
       ->check(CLI::Range(0.0, 600.0))
       ->capture_default_str();

@@ -54,6 +54,8 @@ struct session_options {
   int count = 2000;
   int kills = 5;
   double idle_seconds = 2;
+  /// Calls with workers that wait like this, or of the floor, and nothing else.
+  std::string only = {};
 };
 void session(const common_options& common, const session_options& options);
 

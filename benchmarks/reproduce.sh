@@ -81,6 +81,7 @@ if [ $quick = yes ]; then
       --collective-seconds 0.05 "${few[@]}"
   done
   ask_ourselves worlds 'worlds --rounds 1 --sizes 4,324,8748,236196'
+  compare session session.py --workers 1,2 --count 200 --rounds 1
   compare fail fail.py --kills 1 --stops 1 --stop-limit 8
   ask_ourselves memory-kinds 'p2p --pin --rounds 1 --sizes 256M' \
     'p2p --pin --rounds 1 --sizes 256M --views 16384' 'p2p --pin --rounds 1 --sizes 1M --shared-buffers'
@@ -107,6 +108,8 @@ else
   ask_ourselves refused '--refuse-reading p2p --pin --sizes 64K,1M,16M,64M'
   ask_ourselves worlds 'worlds --worlds 8' 'worlds --worlds 2 --sizes 78732,236196' \
     'worlds --worlds 64 --sizes 78732,236196'
+  compare session session.py
+  ask_ourselves sessions 'session --count 200'
   compare fail fail.py --kills 5 --stops 1
   ask_ourselves recovery 'fail --fault kill --repeat 20 --alone' 'fail --fault kill --repeat 20' \
     'fail --fault kill --members 4' 'fail --fault stop --repeat 2' 'fail --fault cut --members 4 --repeat 2' \

@@ -136,6 +136,7 @@ mw::task<void> measure_calls(mw::session& s, const session_options& o, report& o
   const int workers = static_cast<int>(s.size());
   for (const auto how :
        {wakefulness::spinning, wakefulness::asleep, wakefulness::alerted}) {
+    if (!o.only.empty() && o.only != name_of(how)) continue;
     out.progress(fmt::format("{} workers, {}", workers, name_of(how)));
     const bool spins = how == wakefulness::spinning;
     const call_times taken = co_await time_calls(s, how, spins ? o.count : o.count / 20);
@@ -261,16 +262,19 @@ mw::task<void> measure_idle(const mw::session& s, const session_options& o, repo
 
 mw::task<void> measure(mw::runtime& rt, const session_options& o, int workers,
                        report& out) {
-  measure_floor(workers, o, out);
+  if (o.only.empty() || o.only == "floor") measure_floor(workers, o, out);
+  if (o.only == "floor") co_return;
   mw::session s = co_await mw::session::start(
       rt, mw::processes{.workers = workers, .program = "/proc/self/exe"});
   co_await check_sum(s);
   co_await measure_calls(s, o, out);
-  if (o.idle_seconds > 0) co_await measure_idle(s, o, out);
-  mw::session other = co_await mw::session::start(
-      rt, mw::processes{.workers = 1, .program = "/proc/self/exe"});
-  co_await measure_losses(s, other, o, out);
-  co_await other.close();
+  if (o.only.empty()) {
+    if (o.idle_seconds > 0) co_await measure_idle(s, o, out);
+    mw::session other = co_await mw::session::start(
+        rt, mw::processes{.workers = 1, .program = "/proc/self/exe"});
+    co_await measure_losses(s, other, o, out);
+    co_await other.close();
+  }
   co_await s.close();
 }
 
