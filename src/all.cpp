@@ -208,6 +208,8 @@
 #include "spmd/register_file.cpp"
 #include "spmd/session.cpp"
 #include "spmd/session_core.cpp"
+#include "spmd/session_core_ending.cpp"
+#include "spmd/session_core_issuing.cpp"
 #include "spmd/session_event.cpp"
 #include "spmd/thread_source.cpp"
 #include "spmd/value_reader.cpp"

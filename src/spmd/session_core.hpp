@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -28,6 +29,10 @@
 #include "spmd/worker_source.hpp"
 
 namespace manyworlds::inline v0::detail {
+
+/// A process that has died is reaped within a millisecond of its worlds' breaking: the
+/// error of its calls waits for what ended it, on a busy machine this long.
+inline constexpr duration patience_for_reason = std::chrono::milliseconds(100);
 
 /// Issues calls, settles those that fail, gives out registers and meshes, and notes which
 /// workers are lost.
