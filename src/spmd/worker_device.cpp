@@ -18,7 +18,7 @@ namespace manyworlds::inline v0 {
 namespace detail {
 
 // What zeros are copied from.
-constexpr std::size_t most_zeros = std::size_t{1} << 20;
+constexpr std::size_t most_zeros = std::size_t{256} << 10;
 
 std::vector<int> device_list_of(const session_options& limits, int workers) {
   std::vector<int> devices;

@@ -76,7 +76,9 @@ TEST_CASE("a list of devices that cannot be is refused at the start") {
       {"0,1,99999999999", "are no list of numbers"},
       {"0,1", "are too few for the 3 workers of a host"},
   };
-  for (const auto& [list, why] : lists) {
+  for (const auto& each : lists) {
+    const char* const list = each.first;
+    const char* const why = each.second;
     CAPTURE(list);
     const std::string said = start_refusal(worker_kind::processes, 3, on_devices(list));
     CHECK(said == "session: its devices \"" + std::string(list) + "\" " + why +
@@ -141,7 +143,7 @@ TEST_CASE("an invitation says which device a worker has") {
   const auto plain = detail::worker_invitation::of(given.text());
   CHECK(plain.seat.limits.backend == backend_kind::host);
   CHECK(plain.seat.limits.devices.empty());
-  CHECK_THROWS_AS(detail::worker_invitation::of("4 x"), std::invalid_argument);
+  CHECK_THROWS_AS((void)detail::worker_invitation::of("4 x"), std::invalid_argument);
 }
 
 #if defined(EMULATED_DEVICES)

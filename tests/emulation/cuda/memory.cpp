@@ -57,7 +57,11 @@ void* memory_map::allocate(std::size_t size, memory_kind kind, int device,
   if (kind == memory_kind::device && used_[device] + size > device_memory) return nullptr;
   auto* base = static_cast<unsigned char*>(std::aligned_alloc(alignment, room));
   if (base == nullptr) return nullptr;
-  if (kind == memory_kind::device) used_[device] += size;
+  // Contents are not set: one that takes them for zeros is found out.
+  if (kind == memory_kind::device) {
+    std::memset(base, poison, std::min(size, most_poisoned));
+    used_[device] += size;
+  }
   if (pool) {
     std::lock_guard hold_pool(pool->mutex);
     pool->used += size;
