@@ -5,7 +5,7 @@
 
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/detail/assertion.hpp"
-#include "manyworlds/store/run_on.hpp"
+#include "manyworlds/detail/notice.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -26,23 +26,21 @@ constexpr const char* controllers_address = "of the session's controller";
 class store_desk::waiting {
  public:
   waiting(store_desk& desk, const store_question& q)
-      : desk_(desk),
-        number_(++desk.last_),
-        kind_(q.kind),
-        mesh_(q.mesh),
-        world_(q.number) {
-    desk_.waiting_.emplace(number_, this);
+      : desk_(desk), kind_(q.kind), mesh_(q.mesh), world_(q.number) {
+    const std::lock_guard lock(desk_.mutex_);
+    number_ = ++desk_.last_;
     send(q);
+    desk_.waiting_.emplace(number_, this);
   }
   waiting(const waiting&) = delete;
   waiting& operator=(const waiting&) = delete;
   ~waiting() {
+    const std::lock_guard lock(desk_.mutex_);
     desk_.waiting_.erase(number_);
     // All others are answered at once.
-    if (is_answered_ || kind_ != question_kind::get || desk_.is_over()) return;
+    if (is_answered_ || kind_ != question_kind::get) return;
     try {
       store_question last;
-      last.kind = question_kind::withdraw;
       last.mesh = mesh_;
       last.number = world_;
       send(last);
@@ -51,44 +49,45 @@ class store_desk::waiting {
     }
   }
 
+  // Precondition: the desk's mutex is held. So it outlives what they do.
   void answer(std::optional<std::string> value) {
     is_answered_ = true;
     value_ = std::move(value);
     over_.set();
   }
   void give_up() noexcept { over_.set(); }
-  [[nodiscard]] event& over() noexcept { return over_; }
+
+  [[nodiscard]] notice& over() noexcept { return over_; }
+  // Precondition: it is over.
   [[nodiscard]] bool is_answered() const noexcept { return is_answered_; }
   [[nodiscard]] std::optional<std::string> take() noexcept { return std::move(value_); }
 
  private:
   void send(const store_question& q) {
+    // Nothing is sent any longer, and this one ends at once.
+    if (desk_.is_over()) return over_.set();
     outgoing next{number_, {}};
     q.write(next.values);
     desk_.outbox_.push_back(std::move(next));
-    desk_.asked_.set();
+    desk_.wake();
   }
 
   store_desk& desk_;
-  const std::uint64_t number_;
   const question_kind kind_;
   const std::uint32_t mesh_;
   const std::uint64_t world_;
-  event over_;
+  std::uint64_t number_ = 0;
+  notice over_;
   bool is_answered_ = false;
   std::optional<std::string> value_;
 };
 
 task<store_reply> store_desk::ask(std::shared_ptr<store_desk> self, store_question q,
                                   store_request request) {
-  MW_ASSERT(self->home_.is_current(), "a worker asks on its reactor");
-  constexpr const char* gone = "the worker has no controller any longer";
-  if (self->is_over())
-    refuse_question(store_error_kind::unreachable, request, duration::zero(), gone);
   const bool is_wait = q.kind == question_kind::get;
   const bool changes = q.kind == question_kind::compare_set;
   waiting mine(*self, q);
-  auto answered = [](event& over) -> task<void> { co_await over; };
+  auto answered = [](notice& over) -> task<void> { co_await over.wait(); };
   try {
     co_await within(answered(mine.over()), request.limit);
   } catch (const timed_out&) {
@@ -100,8 +99,8 @@ task<store_reply> store_desk::ask(std::shared_ptr<store_desk> self, store_questi
                     "no answer in time", changes);
   }
   if (!mine.is_answered()) {
-    refuse_question(store_error_kind::unreachable, request, duration::zero(), gone,
-                    changes);
+    refuse_question(store_error_kind::unreachable, request, duration::zero(),
+                    "the worker has no controller any longer", changes);
   }
   store_reply reply(mine.take());
   reply.number = reply.value ? 1 : 0;
@@ -112,14 +111,35 @@ task<store_reply> store_desk::ask(std::shared_ptr<store_desk> self, store_questi
   co_return reply;
 }
 
+/// Precondition: the mutex is held.
+void store_desk::wake() noexcept {
+  if (std::exchange(is_woken_, true)) return;
+  wake_.keep(shared_from_this());
+  // Else its runtime has ended, and this is closed.
+  if (!home_.try_execute(wake_)) wake_.let_go();
+}
+
+void store_desk::note_asked() noexcept {
+  const std::lock_guard lock(mutex_);
+  is_woken_ = false;
+  asked_.set();
+}
+
+bool store_desk::has_some() const {
+  const std::lock_guard lock(mutex_);
+  return !outbox_.empty();
+}
+
 task<void> store_desk::until_asked() {
-  while (outbox_.empty()) {
+  while (!has_some()) {
     asked_.reset();
+    // What was asked since sets it in a later turn.
     co_await asked_;
   }
 }
 
 store_desk::outgoing store_desk::take_next() noexcept {
+  const std::lock_guard lock(mutex_);
   MW_ASSERT(!outbox_.empty(), "a question is taken where there is one");
   outgoing next = std::move(outbox_.front());
   outbox_.pop_front();
@@ -129,11 +149,13 @@ store_desk::outgoing store_desk::take_next() noexcept {
 void store_desk::take(received_command& answer) {
   value_reader in = answer.values();
   auto value = argument<std::optional<std::string>>::read(in);
+  const std::lock_guard lock(mutex_);
   const auto at = waiting_.find(answer.head.call);
   if (at != waiting_.end()) at->second->answer(std::move(value));
 }
 
 void store_desk::close() noexcept {
+  const std::lock_guard lock(mutex_);
   is_over_.store(true);
   outbox_.clear();
   for (const auto& [number, each] : waiting_) each->give_up();
@@ -157,14 +179,6 @@ std::string controller_store::address() const { return controllers_address; }
 
 std::string controller_store::trouble() const {
   return desk_->is_over() ? "the controller is gone, or the worker ends" : "";
-}
-
-/// Keeps the desk until the question has ended, also beyond the store itself.
-static task<store_reply> ask_there(std::shared_ptr<store_desk> desk, store_question q,
-                                   store_request request) {
-  executor& home = desk->home();
-  co_return co_await run_on(
-      home, store_desk::ask(std::move(desk), std::move(q), std::move(request)));
 }
 
 task<store_reply> controller_store::perform(store_request request) {
@@ -192,7 +206,7 @@ task<store_reply> controller_store::perform(store_request request) {
   q.key = request.keys.at(0);
   q.value = std::move(request.value);
   q.expected = std::move(request.expected);
-  return ask_there(desk_, std::move(q), std::move(request));
+  return store_desk::ask(desk_, std::move(q), std::move(request));
 }
 
 }  // namespace manyworlds::inline v0::detail

@@ -8,11 +8,13 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/executor.hpp"
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/detail/member_work.hpp"
 #include "manyworlds/spmd/value_writer.hpp"
 #include "manyworlds/store/store.hpp"
 #include "spmd/received_command.hpp"
@@ -21,8 +23,10 @@
 namespace manyworlds::inline v0::detail {
 
 /// The questions of one worker to its controller: which are to be sent, and which wait.
-/// Thread: the worker's reactor, `home`; any where that is said.
-class store_desk {
+/// They are asked and given up on any thread, and need no turn of the worker's reactor
+/// for that: its runtime ends worlds also when that reactor turns no more. Thread:
+/// `home`, the worker's reactor, but where `any` is said.
+class store_desk : public std::enable_shared_from_this<store_desk> {
  public:
   explicit store_desk(executor& home) noexcept : home_(home) {}
   store_desk(const store_desk&) = delete;
@@ -33,12 +37,11 @@ class store_desk {
     value_writer values;
   };
 
-  /// Thread: any.
-  [[nodiscard]] executor& home() const noexcept { return home_; }
   /// Returns whether nothing is answered any longer. Thread: any.
   [[nodiscard]] bool is_over() const noexcept { return is_over_.load(); }
 
   /// Asks. Gives what `store::perform` gives for this request, and ends as that does.
+  /// Thread: any.
   [[nodiscard]] static task<store_reply> ask(std::shared_ptr<store_desk> self,
                                              store_question q, store_request request);
   /// Waits until there is something to send.
@@ -53,12 +56,22 @@ class store_desk {
  private:
   class waiting;
 
+  void note_asked() noexcept;
+  /// Sees that what is in the outbox is sent.
+  void wake() noexcept;
+  [[nodiscard]] bool has_some() const;
+
   executor& home_;
   std::atomic<bool> is_over_{false};
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
   std::uint64_t last_ = 0;
   std::map<std::uint64_t, waiting*> waiting_;
   std::deque<outgoing> outbox_;
-  event asked_;
+  bool is_woken_ = false;
+
+  kept_member_work<&store_desk::note_asked> wake_{*this};
+  event asked_;  ///< of `home`
 };
 
 /// The store of one of a mesh's worlds: it has no key of another. It serves what worlds

@@ -88,8 +88,7 @@ class mesh_book {
     if (q.key.size() > store_question::longest_key || q.value.size() > most ||
         q.expected.size() > most)
       throw value_error("a key or a value is too long");
-    if (q.number == mesh.number)
-      return mesh.keys->serve(worker, question, mesh.workers.size(), std::move(q));
+    if (q.number == mesh.number) return mesh.keys->serve(worker, question, std::move(q));
     if (q.number > mesh.number)
       throw value_error("it asks about a world that is not there yet");
     std::vector<store_answer> due;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,15 +20,14 @@ class mesh_keys {
  public:
   /// Each member waits for one key at a time, and may be late to withdraw some.
   static constexpr std::size_t most_waits = 16;
-  /// Each member has a key, and the world one.
-  [[nodiscard]] static constexpr std::size_t most_keys(std::size_t members) noexcept {
-    return members + 8;
-  }
+  /// Each member makes a key, and the first one another. One that makes more is refused,
+  /// and takes no room of the others'.
+  static constexpr std::size_t most_keys = 8;
 
   /// Returns the answers that are due now: to this question, and to those that waited for
   /// what it sets. Errors: value_error for what no member does.
   [[nodiscard]] std::vector<store_answer> serve(int worker, std::uint64_t question,
-                                                std::size_t members, store_question q) {
+                                                store_question q) {
     std::vector<store_answer> due;
     const std::string* const found = keys_.find(q.key);
     switch (q.kind) {
@@ -44,16 +44,20 @@ class mesh_keys {
         if (found != nullptr) due.back().value = *found;
         break;
       case question_kind::compare_set:
-        if (found == nullptr && keys_.key_count() >= most_keys(members))
+        if (found == nullptr && keys_of(worker) >= most_keys)
           throw value_error("it sets too many keys");
         due.push_back(
             {worker, question, keys_.compare_set(q.key, q.expected, std::move(q.value))});
-        if (const std::string* const set = keys_.find(q.key)) release(q.key, *set, due);
+        if (const std::string* const set = keys_.find(q.key)) {
+          makers_.emplace(q.key, worker);
+          release(q.key, *set, due);
+        }
         break;
       case question_kind::erase:
         due.push_back({worker, question, {}});
         if (found != nullptr) due.back().value = *found;
         static_cast<void>(keys_.erase(q.key));
+        makers_.erase(q.key);
         break;
       case question_kind::withdraw:
         std::erase_if(waits_, [&](const wait& w) {
@@ -79,6 +83,10 @@ class mesh_keys {
   [[nodiscard]] std::size_t waits_of(int worker) const noexcept {
     return static_cast<std::size_t>(std::ranges::count(waits_, worker, &wait::worker));
   }
+  [[nodiscard]] std::size_t keys_of(int worker) const noexcept {
+    const auto is_own = [worker](const auto& each) { return each.second == worker; };
+    return static_cast<std::size_t>(std::ranges::count_if(makers_, is_own));
+  }
   void release(const std::string& key, const std::string& value,
                std::vector<store_answer>& due) {
     std::erase_if(waits_, [&](const wait& w) {
@@ -89,6 +97,7 @@ class mesh_keys {
   }
 
   key_value_table keys_;
+  std::map<std::string, int> makers_;
   std::vector<wait> waits_;
 };
 

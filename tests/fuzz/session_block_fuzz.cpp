@@ -148,7 +148,7 @@ void ask_book(const reply_head& head, received_block& block, mesh_book& book) {
   if (head.sent % 16 == 0) book.forget(worker);
   if (head.received % 64 == 0) book[1].supersede();
   for (const session_mesh& each : book.all()) {
-    must(each.keys->keys() <= mesh_keys::most_keys(each.workers.size()));
+    must(each.keys->keys() <= mesh_keys::most_keys * each.workers.size());
     must(each.keys->waits() <= mesh_keys::most_waits * each.workers.size());
   }
 }
