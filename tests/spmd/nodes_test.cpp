@@ -217,6 +217,8 @@ namespace {
 using detail::node_wire::report_head;
 using detail::node_wire::report_kind;
 
+constexpr int version = static_cast<int>(detail::node_wire::version);
+
 /// Joins as the agent of node 0, says these, with bytes behind the last, and is
 /// refused.
 void pretend(const std::string& address, const std::vector<report_head>& says,
@@ -257,7 +259,7 @@ TEST_CASE(
   std::jthread pretending([&] {
     pretend(all.address(), {report(report_kind::hello, 7)}, 0);
     pretend(all.address(), {report(report_kind::started, 1)}, 0);
-    pretend(all.address(), {report(report_kind::hello, 1)}, 100'000);
+    pretend(all.address(), {report(report_kind::hello, version)}, 100'000);
     right.emplace(all.address(), 0);
   });
   all.run(
@@ -268,7 +270,8 @@ TEST_CASE("an agent that says too much is lost, before any memory is taken for i
   // It may be lost before or after it was to start a worker.
   session_over_nodes all(1, 1, {.start = 2s});
   std::jthread pretending([&] {
-    pretend(all.address(), {report(report_kind::hello, 1), report(report_kind::ended, 0)},
+    pretend(all.address(),
+            {report(report_kind::hello, version), report(report_kind::ended, 0)},
             std::size_t{64} << 20);
   });
   const std::string refused =
@@ -282,7 +285,7 @@ TEST_CASE("an agent of another version is named where none follows it") {
       [&] { pretend(all.address(), {report(report_kind::hello, 7)}, 0); });
   const std::string refused =
       refused_start(all, [](session&) -> task<void> { co_return; });
-  CHECK(has(refused, "node 0 speaks version 7 of what agents are told, and not 1"));
+  CHECK(has(refused, "node 0 speaks version 7 of what agents are told, and not 2"));
 }
 
 TEST_CASE("disco A61: agents and workers end with their controller") {
