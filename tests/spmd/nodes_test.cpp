@@ -181,6 +181,30 @@ TEST_CASE(
   };
   all.run_beside(folder.agent(all.address()), body, false);
 }
+
+TEST_CASE(
+    "S-e: an agent that is killed in a call ends it, and is named; another follows") {
+  const folder_with_secret folder;
+  session_over_nodes all(1, 2);
+  std::optional<node_of_test> again;
+  const auto body = [&](session& s) -> task<void> {
+    CHECK(co_await s.call(fails_on, 1000).from(0) == 2);
+    auto killing = [&]() -> task<void> {
+      co_await sleep_for(20ms);
+      CHECK(all.agent().signal(SIGKILL));
+    };
+    auto calling = [&]() -> task<refusal> {
+      co_return co_await refusal_of(s.call(all_but_one_enter, 1, 60'000));
+    };
+    const auto [nothing, told] = co_await when_all(killing(), calling());
+    CHECK(told.cause == cause::peer_died);
+    CHECK(told.says("node 0 is lost"));
+    again.emplace(all.address(), 0);
+    co_await when_all(s.respawn(0), s.respawn(1));
+    CHECK(co_await s.call(fails_on, 1000).all() == ints(2, 2));
+  };
+  all.run_beside(folder.agent(all.address()), body, false);
+}
 #endif
 
 TEST_CASE("a node has one agent: another one of its number is refused") {
