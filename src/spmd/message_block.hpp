@@ -99,9 +99,9 @@ class sent_block {
 /// await has ended.
 template <class Head>
 [[nodiscard]] auto send_block(world& over, const Head& head, const sent_block& block,
-                              to peer) {
-  return block.views().empty() ? over.send_message(head, peer, lane(0))
-                               : over.send_message(head, block.views(), peer, lane(0));
+                              to peer, lane on = {}) {
+  return block.views().empty() ? over.send_message(head, peer, on)
+                               : over.send_message(head, block.views(), peer, on);
 }
 
 }  // namespace manyworlds::inline v0::detail

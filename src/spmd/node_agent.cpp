@@ -3,14 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <span>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "exception_text.hpp"
 #include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/world/world_event.hpp"
 #include "spmd/process_source.hpp"
-#include "spmd/worker_invitation.hpp"
+#include "spmd/received_command.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -55,7 +59,8 @@ task<void> node_agent::run() {
     auto serve = [&]() -> task<void> {
       co_await join();
       tell(report_kind::hello, static_cast<int>(node_wire::version), 0);
-      co_await when_any(obey(s), outbox_.write(world_, 0));
+      co_await when_any(obey(s), outbox_.write(world_, 0), pass_on(node_wire::commands),
+                        pass_on(node_wire::urgent), watch_silence());
     };
     co_await when_any(serve(), end());
     s.cancel();
@@ -78,9 +83,12 @@ task<void> node_agent::obey(scope& s) {
     auto told = co_await receive_from_node<order_head>(world_, 0);
     const order_head& head = told.head;
     if (head.kind == order_kind::start) {
-      s.spawn(start(head.worker, head.incarnation, std::move(told.text)));
+      s.spawn(start(s, head.worker, head.incarnation, std::move(told.text)));
     } else if (head.kind == order_kind::end) {
       s.spawn(end(head.worker, head.incarnation, duration(head.patience)));
+    } else if (head.kind == order_kind::fail) {
+      if (const auto worker = find(head.worker, head.incarnation))
+        worker->fail(std::move(told.text));
     } else {
       world_.fail("an order that this version does not know");
     }
@@ -98,8 +106,67 @@ void node_agent::tell(report_kind kind, int worker, std::uint64_t incarnation,
   outbox_.push(head, std::move(text));
 }
 
-process_options node_agent::options_for(int worker, std::string invitation) const {
-  worker_invitation invited = worker_invitation::of(invitation);
+// --- commands and replies -------------------------------------------------------------
+
+/// Returns whether the lengths agree, before any memory is taken for them (law 11).
+static bool is_command(const node_wire::command_for& head, std::size_t bytes) noexcept {
+  const std::size_t targets = head.targets * sizeof(node_wire::command_target);
+  return head.targets <= command_wire::most_members && targets <= bytes &&
+         received_command::fits(head.command, bytes - targets);
+}
+
+/// Into each worker's own queue, so that none is waited for. What comes late, for an
+/// incarnation that was ended, is dropped.
+task<void> node_agent::pass_on(lane on) {
+  for (;;) {
+    const auto told = co_await world_.recv_message<node_wire::command_for>(from{0}, on);
+    if (!is_command(told.head, told.info.bytes)) {
+      world_.fail("the lengths of a command contradict each other");
+      continue;
+    }
+    std::vector<node_wire::command_target> targets(told.head.targets);
+    received_block block(told.info.bytes - std::span(targets).size_bytes());
+    if (told.info.has_payload) {
+      const std::array<buffer_view, 2> both{
+          buffer_view(std::as_writable_bytes(std::span(targets))), block.view()};
+      co_await world_.recv(both, from{0}, on);
+    }
+    for (const node_wire::command_target& each : targets) {
+      const auto worker = find(each.worker, each.incarnation);
+      if (!worker) continue;
+      hosted_worker::command own{told.head.command, block, each.behind};
+      own.head.flags = each.flags;
+      worker->push(std::move(own), on == node_wire::urgent);
+    }
+  }
+}
+
+/// Tells which workers are silent, as their control worlds notice it.
+task<void> node_agent::watch_silence() {
+  const world_events told(
+      access::core(runtime_).events().subscribe(2 * command_wire::most_members));
+  for (;;) {
+    const world_event e = co_await told.next();
+    const bool is_suspect = e.kind == world_event_kind::suspect;
+    if (!is_suspect && e.kind != world_event_kind::recovered) continue;
+    for (const auto& [id, worker] : workers_) {
+      if (!(e.world == worker->name())) continue;
+      tell(is_suspect ? report_kind::suspect : report_kind::recovered, id,
+           worker->incarnation());
+    }
+  }
+}
+
+// --- its workers ------------------------------------------------------------
+
+std::shared_ptr<hosted_worker> node_agent::find(
+    int worker, std::uint64_t incarnation) const noexcept {
+  const auto at = workers_.find(worker);
+  const bool is_that = at != workers_.end() && at->second->incarnation() == incarnation;
+  return is_that ? at->second : nullptr;
+}
+
+process_options node_agent::options_for(worker_invitation invited) const {
   const runtime_options& own = access::core(runtime_).options();
   invited.store = place_.store;
   invited.listen = place_.listen;
@@ -109,38 +176,41 @@ process_options node_agent::options_for(int worker, std::string invitation) cons
   how.set(worker_invitation::store_secret_variable, own.secret.str());
   how.set(worker_invitation::link_secret_variable, own.secret.str());
   how.restart({});
-  if (!place_.log_folder.empty())
-    how.output(to_file(fmt::format("{}/worker-{}.log", place_.log_folder, worker)));
+  if (!place_.log_folder.empty()) {
+    how.output(
+        to_file(fmt::format("{}/worker-{}.log", place_.log_folder, invited.seat.id)));
+  }
   return how;
 }
 
 /// Precondition of the controller's: nothing is left of the incarnation before.
-task<void> node_agent::start(int worker, std::uint64_t incarnation,
+task<void> node_agent::start(scope& s, int worker, std::uint64_t incarnation,
                              std::string invitation) {
-  std::shared_ptr<supervised_process> process;
+  std::shared_ptr<hosted_worker> own;
   try {
-    process = std::make_shared<supervised_process>(
-        runtime_, options_for(worker, std::move(invitation)));
-    workers_[worker] = {incarnation, process};
-    co_await process->started();
+    worker_invitation invited = worker_invitation::of(invitation);
+    invited.seat.id = worker;
+    invited.seat.incarnation = incarnation;
+    own = std::make_shared<hosted_worker>(runtime_, meeting_, invited.seat,
+                                          options_for(invited));
+    workers_[worker] = own;
+    co_await own->process().started();
   } catch (...) {
     tell(report_kind::ended, worker, incarnation, handled_exception_text());
-    process = nullptr;
+    own = nullptr;
   }
-  if (!process) co_return;
-  tell(report_kind::started, worker, incarnation, {}, process->pid());
-  const exit_reason reason = co_await process->ended();
+  if (!own) co_return;
+  tell(report_kind::started, worker, incarnation, {}, own->process().pid());
+  s.spawn(hosted_worker::run(own, world_));
+  const exit_reason reason = co_await own->process().ended();
   tell(report_kind::ended, worker, incarnation, reason.text());
 }
 
 task<void> node_agent::end(int worker, std::uint64_t incarnation, duration patience) {
-  const auto at = workers_.find(worker);
-  if (at != workers_.end() && at->second.incarnation == incarnation) {
-    const std::shared_ptr<supervised_process> process = at->second.process;
-    co_await end_process(runtime_, *process, patience);
-    if (const auto now = workers_.find(worker);
-        now != workers_.end() && now->second.process == process)
-      workers_.erase(now);
+  if (const auto own = find(worker, incarnation)) {
+    own->let_go();
+    co_await end_process(runtime_, own->process(), patience);
+    if (find(worker, incarnation) == own) workers_.erase(worker);
   }
   tell(report_kind::gone, worker, incarnation);
 }

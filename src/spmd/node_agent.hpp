@@ -14,7 +14,9 @@
 #include "manyworlds/store/store.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
+#include "spmd/hosted_worker.hpp"
 #include "spmd/node_messages.hpp"
+#include "spmd/worker_invitation.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -31,9 +33,10 @@ struct node_place {
   duration wait = std::chrono::seconds(60);
 };
 
-/// Serves one session. Workers join the controller by themselves. When it ends, they end
-/// too, with all that descends from them. Thread: the runtime's reactor. Lifetime:
-/// runtime and store outlive it.
+/// Serves one session. Its workers have control worlds with it, and it passes on what
+/// they are told and say; it waits for none of them. When it ends, they end too, with all
+/// that descends from them. Thread: the runtime's reactor. Lifetime: runtime and store
+/// outlive it.
 class node_agent {
  public:
   node_agent(runtime& rt, store& meeting, node_place place, process_options program);
@@ -48,19 +51,20 @@ class node_agent {
   void end() noexcept { told_to_end_.set(); }
 
  private:
-  struct hosted {
-    std::uint64_t incarnation;
-    std::shared_ptr<supervised_process> process;
-  };
-
   [[nodiscard]] task<void> join();
   [[nodiscard]] task<void> obey(scope& s);
-  [[nodiscard]] task<void> start(int worker, std::uint64_t incarnation,
+  /// Passes on what comes on that lane.
+  [[nodiscard]] task<void> pass_on(lane on);
+  [[nodiscard]] task<void> watch_silence();
+  /// Returns the present incarnation of a worker if it is that one, or null.
+  [[nodiscard]] std::shared_ptr<hosted_worker> find(
+      int worker, std::uint64_t incarnation) const noexcept;
+  [[nodiscard]] task<void> start(scope& s, int worker, std::uint64_t incarnation,
                                  std::string invitation);
   [[nodiscard]] task<void> end(int worker, std::uint64_t incarnation, duration patience);
   void tell(node_wire::report_kind kind, int worker, std::uint64_t incarnation,
             std::string text = {}, std::int64_t pid = 0);
-  [[nodiscard]] process_options options_for(int worker, std::string invitation) const;
+  [[nodiscard]] process_options options_for(worker_invitation invited) const;
 
   runtime& runtime_;
   store& meeting_;
@@ -69,7 +73,7 @@ class node_agent {
   world world_;
   node_outbox<node_wire::report_head> outbox_;
   event told_to_end_;
-  std::map<int, hosted> workers_;
+  std::map<int, std::shared_ptr<hosted_worker>> workers_;
 };
 
 }  // namespace manyworlds::inline v0::detail

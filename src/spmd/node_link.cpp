@@ -12,6 +12,7 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/serve/keep.hpp"
+#include "spmd/worker_link.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -67,13 +68,21 @@ task<void> node_link::serve(world& w, event& over) {
     ~ending() { self.lose(); }
   } at_last{*this};
   joined_.set();
+  why_lost_ = failure(cause::out_of_resources, {});
   auto end = [&]() -> task<void> { co_await over; };
   try {
-    co_await when_any(read(w), outbox_.write(w, 1), end());
+    co_await when_any(read(w), outbox_.write(w, 1), relay_.serve(w), end());
   } catch (const world_error& e) {
     trouble_ = fmt::format("is lost: {}", e.failure().text());
+    why_lost_ = e.failure();
+    // The session goes on.
+    if (why_lost_.cause == cause::closed) why_lost_.cause = cause::abandoned;
     // It ends in order, and no other agent is waited for.
     if (!over.is_set()) throw;
+  } catch (const std::exception& e) {
+    // There may be no memory for what it says.
+    trouble_ = fmt::format("is lost: {}", e.what());
+    throw;
   }
 }
 
@@ -112,6 +121,10 @@ void node_link::take_report(const report_head& head, std::string text) {
     seat->decided.set();
     seat->ended.set();
     seat->gone.set();
+  } else if (head.kind >= report_kind::suspect) {
+    worker_link* const link = relay_.find(head.worker);
+    if (link != nullptr && link->incarnation() == head.incarnation)
+      link->note_silence(head.kind == report_kind::suspect);
   }
 }
 
@@ -119,7 +132,9 @@ void node_link::lose() noexcept {
   joined_.reset();
   outbox_.clear();
   for (const auto& [worker, seat] : seats_) {
+    failure why(cause::out_of_resources, {});
     try {
+      why = why_lost_;
       if (!seat->ended.is_set()) seat->how = fmt::format("node {} {}", node_, trouble_);
     } catch (const std::bad_alloc&) {
       // It has ended without a text.
@@ -127,6 +142,9 @@ void node_link::lose() noexcept {
     seat->decided.set();
     seat->ended.set();
     seat->gone.set();
+    worker_link* const link = relay_.find(worker);
+    if (link != nullptr && link->incarnation() == seat->incarnation)
+      link->end_relayed(std::move(why));
   }
 }
 

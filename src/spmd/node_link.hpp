@@ -13,6 +13,7 @@
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
 #include "spmd/node_messages.hpp"
+#include "spmd/node_relay.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -30,9 +31,12 @@ struct node_seat {
 /// node. What a lost one had started counts as ended. Thread: the session's reactor.
 class node_link {
  public:
-  /// `join` bounds a start.
-  node_link(runtime& rt, int node, duration join) noexcept
-      : runtime_(rt), node_(node), join_(join) {}
+  /// Errors: std::bad_alloc.
+  node_link(runtime& rt, int node, const nodes& how)
+      : runtime_(rt),
+        node_(node),
+        join_(how.limits.start),
+        relay_(node, node * how.workers_per_node, how.workers_per_node, outbox_) {}
   node_link(const node_link&) = delete;
   node_link& operator=(const node_link&) = delete;
 
@@ -46,6 +50,8 @@ class node_link {
                                  std::string invitation);
   /// Lets it end one.
   [[nodiscard]] task<void> end(int worker, duration patience);
+  /// Returns what its workers are told and say.
+  [[nodiscard]] node_relay& relay() noexcept { return relay_; }
   /// Returns the present incarnation of a worker, or null.
   [[nodiscard]] std::shared_ptr<node_seat> find(int worker) const noexcept;
 
@@ -62,9 +68,11 @@ class node_link {
 
   runtime& runtime_;
   const int node_;
-  const duration join_;
+  const duration join_;  ///< bounds a start
   std::string trouble_ = "has not joined";
+  failure why_lost_;
   node_outbox<node_wire::order_head> outbox_;
+  node_relay relay_;
   event joined_;  ///< reset while there is no agent
   std::map<int, std::shared_ptr<node_seat>> seats_;
 };

@@ -28,7 +28,7 @@ struct node_message {
 template <class Head>
 task<node_message<Head>> receive_from_node(world& w, rank_t peer) {
   for (;;) {
-    const auto told = co_await w.recv_message<Head>(from{peer}, lane(0));
+    const auto told = co_await w.recv_message<Head>(from{peer}, node_wire::orders);
     if (told.info.bytes > node_wire::longest_text) {
       w.fail(fmt::format("a text of {} bytes", told.info.bytes));
       continue;
@@ -36,7 +36,7 @@ task<node_message<Head>> receive_from_node(world& w, rank_t peer) {
     node_message<Head> message{told.head, std::string(told.info.bytes, '\0')};
     if (told.info.has_payload)
       co_await w.recv(std::as_writable_bytes(std::span(message.text)), from{peer},
-                      lane(0));
+                      node_wire::orders);
     co_return message;
   }
 }
@@ -61,7 +61,7 @@ class node_outbox {
       }
       const node_message<Head> next = std::move(waiting_.front());
       waiting_.pop_front();
-      co_await w.send_message(next.head, next.text, to{peer}, lane(0));
+      co_await w.send_message(next.head, next.text, to{peer}, node_wire::orders);
     }
   }
 

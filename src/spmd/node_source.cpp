@@ -41,7 +41,7 @@ node_source::node_source(runtime& controller, const nodes& how)
       store_(controller, host_.address(), store_options_of(controller)) {
   check_reach(controller, host_);
   for (int node = 0; node < how.count; ++node)
-    nodes_.push_back(std::make_unique<node_link>(controller, node, how.limits.start));
+    nodes_.push_back(std::make_unique<node_link>(controller, node, how));
 }
 
 node_link& node_source::node_of(int worker) const noexcept {

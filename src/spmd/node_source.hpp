@@ -35,6 +35,9 @@ class node_source final : public worker_source {
   [[nodiscard]] task<std::string> ended(int worker) override;
   [[nodiscard]] task<void> end(int worker, duration patience) override;
   [[nodiscard]] std::int64_t pid(int worker) const noexcept override;
+  [[nodiscard]] node_relay* relay(int worker) noexcept override {
+    return &node_of(worker).relay();
+  }
 
  private:
   [[nodiscard]] node_link& node_of(int worker) const noexcept;

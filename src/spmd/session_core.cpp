@@ -215,7 +215,8 @@ void session_core::alert() {
   }
 }
 
-/// Tells which workers are silent, as their control worlds notice it.
+/// Tells which workers are silent, as their control worlds notice it, or those of their
+/// nodes.
 task<void> session_core::watch_silence() {
   const world_events told(access::core(runtime_).events().subscribe(64 + links_.size()));
   for (;;) {
@@ -223,12 +224,7 @@ task<void> session_core::watch_silence() {
     const bool is_suspect = e.kind == world_event_kind::suspect;
     if (!is_suspect && e.kind != world_event_kind::recovered) continue;
     for (const auto& link : links_) {
-      if (!(e.world == control_name(name_, link->id(), link->incarnation()))) continue;
-      tell({.kind =
-                is_suspect ? session_event_kind::suspect : session_event_kind::recovered,
-            .worker = link->id(),
-            .incarnation = link->incarnation()});
-      break;
+      if (link->is_meant_by(e)) link->note_silence(is_suspect);
     }
   }
 }

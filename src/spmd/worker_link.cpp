@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <utility>
@@ -31,13 +32,13 @@ constexpr std::size_t answers_per_mesh = 16;
 // --- what goes out ------------------------------------------------------------
 
 void worker_link::push(command_head head, std::shared_ptr<call_record> call) {
-  outbox_.push_back({head, std::move(call), {}});
-  if (!send_at_once()) wake_.set();
+  outbox_.push_back({head, std::move(call), {}, next_order()});
+  if (!send_at_once()) wake();
 }
 
 void worker_link::push(command_head head, std::vector<std::byte> block) {
-  outbox_.push_back({head, nullptr, std::move(block)});
-  wake_.set();
+  outbox_.push_back({head, nullptr, std::move(block), next_order()});
+  wake();
 }
 
 bool worker_link::take_back(const call_record& call) {
@@ -54,8 +55,8 @@ bool worker_link::take_back(const call_record& call) {
   marker.kind = command_kind::sync;
   marker.call = call.id;
   marker.set(command_flag::wants_end);
-  *at = {marker, nullptr, {}};
-  wake_.set();
+  *at = {marker, nullptr, {}, at->order};
+  wake();
   return true;
 }
 
@@ -64,8 +65,9 @@ void worker_link::tell(command_head head, std::vector<std::byte> block) {
   if (head.kind == command_kind::alert && !urgent_.empty() &&
       urgent_.back().head.kind == command_kind::alert)
     return;
-  urgent_.push_back({head, nullptr, std::move(block)});
-  wake_.set();
+  urgent_.push_back({head, nullptr, std::move(block), next_order()});
+  ++told_;
+  wake();
 }
 
 void worker_link::close() {
@@ -74,8 +76,7 @@ void worker_link::close() {
   push(head, std::vector<std::byte>());
 }
 
-bool worker_link::may_send() const noexcept {
-  if (!urgent_.empty()) return true;
+bool worker_link::may_send_next() const noexcept {
   if (outbox_.empty()) return false;
   const outgoing& next = outbox_.front();
   if (next.call && !held_behind_.empty() && next.call->id > *held_behind_.begin())
@@ -94,10 +95,8 @@ task<void> worker_link::write() {
       is_writer_idle_ = false;
     }
     if (!urgent_.empty()) {
-      const outgoing next = std::move(urgent_.front());
-      urgent_.pop_front();
-      if (next.head.kind == command_kind::answer) --answers_;
-      const sent_block block(next.block);
+      const outgoing next = take(true);
+      const sent_block block = next.whole();
       co_await send_block(control_, next.head, block, to{1});
       continue;
     }
@@ -105,44 +104,34 @@ task<void> worker_link::write() {
   }
 }
 
-namespace {
-
-/// Law 4: the caller has its memory back when the send has ended, however it does.
-class being_read {
- public:
-  being_read(session_core& core, call_record& call, call_part& part) noexcept
-      : core_(core), call_(call), part_(part) {
-    part_.is_being_read = true;
-  }
-  being_read(const being_read&) = delete;
-  being_read& operator=(const being_read&) = delete;
-  ~being_read() {
-    part_.is_being_read = false;
-    core_.examine(call_);
-  }
-
- private:
-  session_core& core_;
-  call_record& call_;
-  call_part& part_;
-};
-
-}  // namespace
-
-/// A call's block refers to it, and any other to what it is made of.
-sent_block worker_link::block_of(const outgoing& next) {
-  return next.call ? sent_block(next.call->front, next.call->values.beside())
-                   : sent_block(next.block);
+bool worker_link::outgoing::is_as(const outgoing& other) const noexcept {
+  if (call || other.call) return call == other.call && head.kind == other.head.kind;
+  return std::memcmp(&head, &other.head, sizeof head) == 0 && block == other.block;
 }
 
-void worker_link::note_flight(const outgoing& next, std::size_t bytes) {
-  flights_.push_back({next.call, bytes});
-  bytes_in_flight_ += bytes;
-  if (!next.call) return;
+worker_link::outgoing worker_link::take(bool urgent) {
+  std::deque<outgoing>& all = urgent ? urgent_ : outbox_;
+  outgoing next = std::move(all.front());
+  all.pop_front();
+  if (next.head.kind == command_kind::answer) --answers_;
+  return next;
+}
+
+call_part* worker_link::note_sent(outgoing& next, const sent_block& block) {
+  flights_.push_back({next.call, block.size()});
+  bytes_in_flight_ += block.size();
+  if (!next.call) return nullptr;
   call_part* const part = next.call->part_of(id_);
   MW_ASSERT(part != nullptr && part->state == part_state::queued,
             "a command that waits belongs to a part that waits");
   part->state = part_state::begun;
+  next.head.beside_bytes = block.beside_bytes();
+  return part;
+}
+
+being_read::~being_read() {
+  part_.is_being_read = false;
+  call_.core.examine(call_);
 }
 
 /// Sends what was queued now, if nothing is in front of it and it needs no wait, as most
@@ -151,13 +140,13 @@ bool worker_link::send_at_once() {
   if (!is_writer_idle_ || outbox_.size() != 1 || !urgent_.empty() || !may_send())
     return false;
   outgoing& next = outbox_.front();
-  const sent_block block = block_of(next);
+  const sent_block block = next.whole();
   next.head.beside_bytes = block.beside_bytes();
   if (locals_ != nullptr) locals_->hand_over();
   auto sending = send_block(control_, next.head, block, to{1}).operator co_await();
   if (!sending.await_ready()) return false;
   sending.await_resume();
-  note_flight(next, block.size());
+  static_cast<void>(note_sent(next, block));
   outbox_.pop_front();
   return true;
 }
@@ -165,13 +154,10 @@ bool worker_link::send_at_once() {
 /// Takes it out of the outbox itself: a task that is cancelled before it has begun leaves
 /// it there.
 task<void> worker_link::send_next() {
-  outgoing next = std::move(outbox_.front());
-  outbox_.pop_front();
-  const sent_block block = block_of(next);
-  next.head.beside_bytes = block.beside_bytes();
-  note_flight(next, block.size());
+  outgoing next = take(false);
+  const sent_block block = next.whole();
   std::optional<being_read> reading;
-  if (next.call) reading.emplace(core_, *next.call, *next.call->part_of(id_));
+  if (call_part* const part = note_sent(next, block)) reading.emplace(*next.call, *part);
   if (locals_ != nullptr) locals_->hand_over();
   co_await send_block(control_, next.head, block, to{1});
 }
@@ -208,7 +194,7 @@ void worker_link::take_reply(const reply_head& head, received_block block) {
   const std::shared_ptr<call_record> call = core_.find(head.call);
   call_part* const part = call ? call->part_of(id_) : nullptr;
   if (part != nullptr && part->state == part_state::queued) {
-    control_.fail("a reply to a call that was not sent");
+    fail("a reply to a call that was not sent");
     return;
   }
   if (part != nullptr && head.kind == reply_kind::progress) part->waits_to_skip = true;
@@ -247,14 +233,14 @@ void worker_link::take_question(const reply_head& head, received_block& block) {
          core_.meshes().serve(id_, head.call, store_question::read(head, block)))
       core_.link_of(each.worker).answer(each);
   } catch (const value_error& e) {
-    control_.fail(std::string("a question that is none: ") + e.what());
+    fail(std::string("a question that is none: ") + e.what());
   }
 }
 
 void worker_link::answer(const store_answer& what) {
   // More than it can wait for.
   if (answers_ >= most_answers + answers_per_mesh * core_.meshes().all().size())
-    return control_.fail("it asks, and does not read what it is told");
+    return fail("it asks, and does not read what it is told");
   value_writer values;
   argument<std::optional<std::string>>::write(values, what.value);
   const std::span<const std::byte> written = values.written();
@@ -270,7 +256,7 @@ void worker_link::take_status(const reply_head& head, received_block& block) {
   try {
     said_ = {worker_status::read(head, block), core_.home().now()};
   } catch (const value_error& e) {
-    return control_.fail(std::string("a status that is none: ") + e.what());
+    return fail(std::string("a status that is none: ") + e.what());
   }
   asked_.reset();
   note_done(head.done);
@@ -303,7 +289,7 @@ void worker_link::note_done(std::uint64_t done) {
     part.state = part_state::ended;
     core_.part_ended(ended.call);
   }
-  wake_.set();
+  wake();
 }
 
 // --- its life ------------------------------------------------------------
@@ -312,26 +298,48 @@ task<void> worker_link::serve(std::uint64_t incarnation) {
   incarnation_ = incarnation;
   state_ = worker_state::starting;
   locals_ = core_.source().locals(id_);
+  relay_ = core_.source().relay(id_);
+  // Its agent may have joined it before it is known here to run.
+  const node_relay::attachment served(relay_, *this);
   co_await core_.source().start(id_, incarnation);
-  control_ = world(core_.of(), core_.source().meeting(),
-                   {.name = control_name(core_.name(), id_, incarnation),
-                    .rank = 0,
-                    .size = 2,
-                    .form = core_.limits().start,
-                    .suspect_after = core_.limits().suspect_after,
-                    .broken_after = core_.limits().lost_after});
+  if (relay_ == nullptr) {
+    control_ = world(core_.of(), core_.source().meeting(),
+                     {.name = control_name(core_.name(), id_, incarnation),
+                      .rank = 0,
+                      .size = 2,
+                      .form = core_.limits().start,
+                      .suspect_after = core_.limits().suspect_after,
+                      .broken_after = core_.limits().lost_after});
+  }
   co_await join();
   state_ = worker_state::ready;
   // Before any other command: what it takes part in.
   core_.joined(*this);
   decided_.set();
-  co_await when_any(read(), write());
+  if (relay_ != nullptr) {
+    co_await be_relayed();
+  } else {
+    co_await when_any(read(), write());
+  }
+}
+
+/// Waits until its control world is up.
+task<void> worker_link::meet() {
+  if (relay_ == nullptr) {
+    co_await control_;
+    co_return;
+  }
+  while (!is_relayed_ && !relay_end_) {
+    relay_news_.reset();
+    co_await relay_news_;
+  }
+  if (relay_end_) throw world_error(*relay_end_);
 }
 
 /// Joins it, unless it ends before.
 task<void> worker_link::join() {
   auto formed = [this]() -> task<bool> {
-    co_await control_;
+    co_await meet();
     co_return true;
   };
   auto ended = [this]() -> task<std::string> {
@@ -341,11 +349,20 @@ task<void> worker_link::join() {
   const auto [joined, how] = co_await when_any(formed(), ended());
   if (!joined) {
     failure f(cause::not_joined, *how);
-    f.world = control_.name();
+    f.world = control_name(core_.name(), id_, incarnation_);
     f.rank = 1;
     f.operation = operation_kind::form;
     throw world_error(std::move(f));
   }
+}
+
+/// Breaks its control world.
+void worker_link::fail(const std::string& why) {
+  if (relay_ == nullptr) return control_.fail(why);
+  relay_->fail(*this, why);
+  failure f(cause::broken_by_user, why);
+  f.world = control_name(core_.name(), id_, incarnation_);
+  end_relayed(std::move(f));
 }
 
 /// What has started it may be lost, as a node's agent is that stands still, and the
@@ -365,7 +382,7 @@ task<void> worker_link::end_by_force() {
   try {
     co_await within(until_gone(), patience_with_force);
   } catch (const timed_out&) {
-    if (is_there()) control_.fail("it was to be ended, and what has started it is lost");
+    if (is_there()) fail("it was to be ended, and what has started it is lost");
   }
   co_await until_gone();
 }
@@ -387,6 +404,9 @@ void worker_link::lose(failure why, std::string how) {
   loss_ = std::move(how);
   control_ = world();
   is_writer_idle_ = false;
+  is_relayed_ = false;
+  relay_end_.reset();
+  told_ = 0;
   outbox_.clear();
   held_behind_.clear();
   urgent_.clear();
@@ -396,6 +416,56 @@ void worker_link::lose(failure why, std::string how) {
   bytes_in_flight_ = 0;
   done_ = 0;
   decided_.set();
+}
+
+bool worker_link::is_meant_by(const world_event& e) const noexcept {
+  if (relay_ != nullptr)
+    return relay_->is_heard(e.world, e.kind == world_event_kind::suspect);
+  return e.world == control_name(core_.name(), id_, incarnation_);
+}
+
+void worker_link::note_silence(bool is_suspect) noexcept {
+  core_.tell(
+      {.kind = is_suspect ? session_event_kind::suspect : session_event_kind::recovered,
+       .worker = id_,
+       .incarnation = incarnation_});
+}
+
+// --- by way of its node ------------------------------------------------------------
+
+task<void> worker_link::be_relayed() {
+  while (!relay_end_) {
+    relay_news_.reset();
+    co_await relay_news_;
+  }
+  throw world_error(*relay_end_);
+}
+
+void worker_link::end_relayed(failure why) noexcept {
+  if (!relay_end_) relay_end_ = std::move(why);
+  relay_news_.set();
+}
+
+/// Behind its end nothing counts.
+void worker_link::take_word(const node_wire::word_of& head, received_block block) {
+  if (relay_end_) return;
+  if (head.kind == node_wire::word_kind::joined) {
+    is_relayed_ = true;
+    relay_news_.set();
+  } else if (head.kind == node_wire::word_kind::over) {
+    const std::span<const std::byte> said = block.bytes_at(0, block.size());
+    failure f(static_cast<enum cause>(head.why),
+              {reinterpret_cast<const char*>(said.data()), said.size()});
+    f.world = control_name(core_.name(), id_, incarnation_);
+    f.rank = 1;
+    f.peer.pid = core_.source().pid(id_);
+    f.noticed_after = duration(head.noticed_after);
+    end_relayed(std::move(f));
+  } else if (state_ != worker_state::ready || !fits(head.reply, block.size())) {
+    fail("a reply that contradicts itself");
+  } else {
+    take_reply(head.reply, std::move(block));
+  }
 }
 
 }  // namespace manyworlds::inline v0::detail

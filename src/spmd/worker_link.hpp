@@ -14,15 +14,35 @@
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/spmd/session.hpp"
 #include "manyworlds/world/world.hpp"
+#include "manyworlds/world/world_event.hpp"
 #include "spmd/call_record.hpp"
+#include "spmd/message_block.hpp"
+#include "spmd/node_relay.hpp"
 #include "spmd/received_command.hpp"
+#include "spmd/store_question.hpp"
 
 namespace manyworlds::inline v0::detail {
 
 class local_places;
 
+/// Law 4: the caller has its memory back when the send has ended, however it does.
+class being_read {
+ public:
+  being_read(call_record& call, call_part& part) noexcept : call_(call), part_(part) {
+    part_.is_being_read = true;
+  }
+  being_read(const being_read&) = delete;
+  being_read& operator=(const being_read&) = delete;
+  ~being_read();
+
+ private:
+  call_record& call_;
+  call_part& part_;
+};
+
 /// Commands wait in its outbox until the window has room. `end`, `resume`, `alert`, `ask`
-/// and `answer` pass those that wait, and are sent next. Thread: the session's reactor.
+/// and `answer` pass those that wait, and are sent next. A worker of a node is reached by
+/// the relay of that node, which takes them from here. Thread: the session's reactor.
 class worker_link {
  public:
   worker_link(session_core& core, int id) noexcept : core_(core), id_(id) {}
@@ -47,7 +67,7 @@ class worker_link {
   void hold_behind(std::uint64_t call) { held_behind_.insert(call); }
   void let_go(std::uint64_t call) {
     held_behind_.erase(call);
-    wake_.set();
+    wake();
   }
   /// Tells it at once, in front of all that waits. `block` stands behind the head.
   void tell(command_wire::command_head head, std::vector<std::byte> block = {});
@@ -90,24 +110,66 @@ class worker_link {
   [[nodiscard]] bool is_leaving() const noexcept { return is_leaving_; }
   /// Notes that it is gone.
   void lose(failure why, std::string how);
+  /// Returns whether an event tells that this worker is silent, or heard again.
+  [[nodiscard]] bool is_meant_by(const world_event& e) const noexcept;
+  /// Tells of it.
+  void note_silence(bool is_suspect) noexcept;
 
- private:
+  // --- for the relay of its node
+
+  /// A command that waits.
   struct outgoing {
     command_wire::command_head head;
     std::shared_ptr<call_record> call;  ///< null of all others
     std::vector<std::byte> block;
+    std::uint64_t order = 0;  ///< over all workers of its node
+
+    /// Returns what stands behind its head. Lifetime: that of this, and of the caller's
+    /// memory.
+    [[nodiscard]] sent_block whole() const {
+      return call ? sent_block(call->front, call->values.beside()) : sent_block(block);
+    }
+    /// Returns whether both say the same to two workers.
+    [[nodiscard]] bool is_as(const outgoing& other) const noexcept;
   };
+  [[nodiscard]] bool may_relay(bool urgent) const noexcept {
+    return state_ == worker_state::ready && (urgent ? !urgent_.empty() : may_send_next());
+  }
+  /// Precondition: there is one.
+  [[nodiscard]] const outgoing& next(bool urgent) const noexcept {
+    return urgent ? urgent_.front() : outbox_.front();
+  }
+  [[nodiscard]] outgoing take(bool urgent);
+  /// Counts a command as sent. Returns the part of its call that is read from now on;
+  /// null if it is of no call.
+  [[nodiscard]] call_part* note_sent(outgoing& next, const sent_block& block);
+  /// Returns how many urgent commands it was told.
+  [[nodiscard]] std::uint64_t told() const noexcept { return told_; }
+  /// Takes what its agent says of this incarnation.
+  void take_word(const node_wire::word_of& head, received_block block);
+  /// Notes that it is not reached any longer. The first one counts.
+  void end_relayed(failure why) noexcept;
+
+ private:
   struct flight {
     std::shared_ptr<call_record> call;
     std::size_t bytes;
   };
 
+  void wake() noexcept {
+    wake_.set();
+    if (relay_ != nullptr) relay_->wake();
+  }
+  [[nodiscard]] std::uint64_t next_order() noexcept {
+    return relay_ != nullptr ? relay_->next_order() : 0;
+  }
+  void fail(const std::string& why);
   [[nodiscard]] task<void> join();
+  [[nodiscard]] task<void> meet();
+  [[nodiscard]] task<void> be_relayed();
   [[nodiscard]] task<void> write();
   [[nodiscard]] bool send_at_once();
   [[nodiscard]] task<void> send_next();
-  [[nodiscard]] static sent_block block_of(const outgoing& next);
-  void note_flight(const outgoing& next, std::size_t bytes);
   [[nodiscard]] task<void> read();
   [[nodiscard]] bool fits(const command_wire::reply_head& head,
                           std::size_t bytes) const noexcept;
@@ -116,7 +178,10 @@ class worker_link {
   void answer(const store_answer& what);
   void take_status(const command_wire::reply_head& head, received_block& block);
   void note_done(std::uint64_t done);
-  [[nodiscard]] bool may_send() const noexcept;
+  [[nodiscard]] bool may_send_next() const noexcept;
+  [[nodiscard]] bool may_send() const noexcept {
+    return !urgent_.empty() || may_send_next();
+  }
 
   session_core& core_;
   const int id_;
@@ -129,6 +194,12 @@ class worker_link {
   world control_;
   /// Null unless it is a thread of this process.
   local_places* locals_ = nullptr;
+  /// Null unless it is a worker of a node, which has no control world here.
+  node_relay* relay_ = nullptr;
+  bool is_relayed_ = false;
+  std::optional<failure> relay_end_;
+  event relay_news_;
+  std::uint64_t told_ = 0;
   std::deque<outgoing> outbox_;
   std::set<std::uint64_t> held_behind_;
   std::deque<outgoing> urgent_;

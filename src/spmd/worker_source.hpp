@@ -11,6 +11,7 @@
 namespace manyworlds::inline v0::detail {
 
 class local_places;
+class node_relay;
 
 /// Starts and ends incarnations of workers. Thread: the session's reactor. Lifetime: its
 /// tasks have ended when it is destroyed, which ends all that it has started.
@@ -28,8 +29,8 @@ class worker_source {
   [[nodiscard]] virtual task<void> run(event& over) { co_await over; }
   /// Returns where controller and workers meet.
   [[nodiscard]] virtual store& meeting() noexcept = 0;
-  /// Starts the incarnation, which joins by itself. Precondition: the one before was
-  /// ended. Errors: what cannot be started, as text.
+  /// Starts the incarnation, which joins by itself, here or its node's agent.
+  /// Precondition: the one before was ended. Errors: what cannot be started, as text.
   [[nodiscard]] virtual task<void> start(int worker, std::uint64_t incarnation) = 0;
   /// Waits until it has ended by itself, and says how. Errors: none.
   [[nodiscard]] virtual task<std::string> ended(int worker) = 0;
@@ -41,6 +42,8 @@ class worker_source {
   /// Returns the places that its calls can fill; null unless it is a thread of this
   /// process.
   [[nodiscard]] virtual local_places* locals(int) noexcept { return nullptr; }
+  /// Returns by what it is reached; null if it joins this process.
+  [[nodiscard]] virtual node_relay* relay(int) noexcept { return nullptr; }
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -157,21 +157,22 @@ TEST_CASE("a worker that is silent is suspect, and recovers when it is heard aga
   session_options limits;
   limits.suspect_after = 200ms;
   limits.lost_after = 10min;
-  in_session(
-      worker_kind::processes, 2,
-      [](session& s) -> task<void> {
-        const session_events events = s.events();
-        kill_worker(s, 0, SIGSTOP);
-        session_event e = co_await awaited_event(events, session_event_kind::suspect);
-        while (e.worker != 0)
-          e = co_await awaited_event(events, session_event_kind::suspect);
-        kill_worker(s, 0, SIGCONT);
-        do {
-          e = co_await awaited_event(events, session_event_kind::recovered);
-        } while (e.worker != 0);
-        CHECK(co_await s.call(add_one, 1).from(0) == 2);
-      },
-      limits);
+  for (const worker_kind kind : {worker_kind::processes, worker_kind::nodes}) {
+    CAPTURE(static_cast<int>(kind));
+    const auto body = [](session& s) -> task<void> {
+      const session_events events = s.events();
+      kill_worker(s, 0, SIGSTOP);
+      session_event e = co_await awaited_event(events, session_event_kind::suspect);
+      while (e.worker != 0)
+        e = co_await awaited_event(events, session_event_kind::suspect);
+      kill_worker(s, 0, SIGCONT);
+      do {
+        e = co_await awaited_event(events, session_event_kind::recovered);
+      } while (e.worker != 0);
+      CHECK(co_await s.call(add_one, 1).from(0) == 2);
+    };
+    in_session(kind, 2, body, limits);
+  }
 }
 
 TEST_CASE("a worker that is stuck, and that is free again, is told") {

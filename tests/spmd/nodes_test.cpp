@@ -181,6 +181,30 @@ TEST_CASE(
   };
   all.run_beside(folder.agent(all.address()), body, false);
 }
+
+TEST_CASE(
+    "S-e: an agent that is killed in a call ends it, and is named; another follows") {
+  const folder_with_secret folder;
+  session_over_nodes all(1, 2);
+  std::optional<node_of_test> again;
+  const auto body = [&](session& s) -> task<void> {
+    CHECK(co_await s.call(fails_on, 1000).from(0) == 2);
+    auto killing = [&]() -> task<void> {
+      co_await sleep_for(20ms);
+      CHECK(all.agent().signal(SIGKILL));
+    };
+    auto calling = [&]() -> task<refusal> {
+      co_return co_await refusal_of(s.call(all_but_one_enter, 1, 60'000));
+    };
+    const auto [nothing, told] = co_await when_all(killing(), calling());
+    CHECK(told.cause == cause::peer_died);
+    CHECK(told.says("node 0 is lost"));
+    again.emplace(all.address(), 0);
+    co_await when_all(s.respawn(0), s.respawn(1));
+    CHECK(co_await s.call(fails_on, 1000).all() == ints(2, 2));
+  };
+  all.run_beside(folder.agent(all.address()), body, false);
+}
 #endif
 
 TEST_CASE("a node has one agent: another one of its number is refused") {
@@ -216,6 +240,8 @@ namespace {
 
 using detail::node_wire::report_head;
 using detail::node_wire::report_kind;
+
+constexpr int version = static_cast<int>(detail::node_wire::version);
 
 /// Joins as the agent of node 0, says these, with bytes behind the last, and is
 /// refused.
@@ -257,7 +283,7 @@ TEST_CASE(
   std::jthread pretending([&] {
     pretend(all.address(), {report(report_kind::hello, 7)}, 0);
     pretend(all.address(), {report(report_kind::started, 1)}, 0);
-    pretend(all.address(), {report(report_kind::hello, 1)}, 100'000);
+    pretend(all.address(), {report(report_kind::hello, version)}, 100'000);
     right.emplace(all.address(), 0);
   });
   all.run(
@@ -268,7 +294,8 @@ TEST_CASE("an agent that says too much is lost, before any memory is taken for i
   // It may be lost before or after it was to start a worker.
   session_over_nodes all(1, 1, {.start = 2s});
   std::jthread pretending([&] {
-    pretend(all.address(), {report(report_kind::hello, 1), report(report_kind::ended, 0)},
+    pretend(all.address(),
+            {report(report_kind::hello, version), report(report_kind::ended, 0)},
             std::size_t{64} << 20);
   });
   const std::string refused =
@@ -282,7 +309,7 @@ TEST_CASE("an agent of another version is named where none follows it") {
       [&] { pretend(all.address(), {report(report_kind::hello, 7)}, 0); });
   const std::string refused =
       refused_start(all, [](session&) -> task<void> { co_return; });
-  CHECK(has(refused, "node 0 speaks version 7 of what agents are told, and not 1"));
+  CHECK(has(refused, "node 0 speaks version 7 of what agents are told, and not 2"));
 }
 
 TEST_CASE("disco A61: agents and workers end with their controller") {

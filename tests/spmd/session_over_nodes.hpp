@@ -100,6 +100,7 @@ class session_over_nodes {
 
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
 
+  [[nodiscard]] runtime& controller() noexcept { return rt_; }
   /// Precondition: `run_beside` has started it.
   [[nodiscard]] supervised_process& agent() noexcept { return *agent_; }
 
