@@ -16,6 +16,7 @@
 #include "manyworlds/world/world.hpp"
 #include "spmd/call_record.hpp"
 #include "spmd/received_command.hpp"
+#include "spmd/store_question.hpp"
 
 namespace manyworlds::inline v0::detail {
 
