@@ -11,8 +11,9 @@
 // `resume`. A call that the controller ends by `end` is answered too, by `skipped` when
 // it is held there in the same way, or by `ended` if it was over before.
 //
-// Behind a head stands one block: the name, the values, zeros up to a multiple of 64,
-// the data beside the values with each part at such a multiple, the releases.
+// A message is a `head_and_block`: a small block stands in it, any other is its payload.
+// A block has the name, the values, zeros up to a multiple of 64, the data beside the
+// values with each part at such a multiple, the releases.
 #pragma once
 
 #include <cstddef>
@@ -105,6 +106,14 @@ struct reply_head {
   std::uint8_t world_is_over;
   std::uint8_t unused;
 };
+
+/// Returns how long the block behind such a head is that has nothing beside its values.
+[[nodiscard]] constexpr std::size_t bytes_without_beside(const command_head& h) noexcept {
+  return std::size_t{h.name_bytes} + h.values_bytes + h.releases * sizeof(register_id);
+}
+[[nodiscard]] constexpr std::size_t bytes_without_beside(const reply_head& h) noexcept {
+  return h.values_bytes;
+}
 
 static_assert(std::is_trivially_copyable_v<command_head> && sizeof(command_head) == 48);
 static_assert(std::is_trivially_copyable_v<reply_head> && sizeof(reply_head) == 56);

@@ -104,7 +104,7 @@ task<void> hosted_worker::write() {
     command next = std::move(from_here.front());
     from_here.pop_front();
     const sent_block block(next.block.bytes_at(0, next.block.size()));
-    co_await send_block(control_, next.head, block, to{1});
+    co_await send_with_block(control_, next.head, block, to{1});
   }
 }
 
@@ -113,15 +113,16 @@ task<void> hosted_worker::write() {
 /// The controller reads what it says about itself.
 task<void> hosted_worker::read(world& controller) {
   for (;;) {
-    const auto told = co_await control_.recv_message<reply_head>(from{1}, lane(0));
-    if (!reply_fits(told.head, told.info.bytes)) {
+    const auto told =
+        co_await control_.recv_message<head_and_block<reply_head>>(from{1}, lane(0));
+    if (!reply_fits(told.head.head, block_bytes(told.head, told.info))) {
       control_.fail("a reply that contradicts itself");
       continue;
     }
-    received_block block(told.info.bytes);
+    received_block block = block_of(told.head, told.info);
     if (told.info.has_payload) co_await control_.recv(block.view(), from{1}, lane(0));
     word_of head = word(word_kind::reply);
-    head.reply = told.head;
+    head.reply = told.head.head;
     const sent_block whole(block.bytes_at(0, block.size()));
     co_await send_block(controller, head, whole, to{0}, node_wire::commands);
   }

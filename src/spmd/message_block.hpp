@@ -1,15 +1,23 @@
 // Message block: the bytes behind the head of a command or a reply.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstring>
+#include <limits>
 #include <memory>
 #include <new>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/memory/buffer_view.hpp"
 #include "manyworlds/spmd/value_reader.hpp"
+#include "manyworlds/world/message_info.hpp"
 #include "manyworlds/world/world.hpp"
+#include "spmd/command_wire.hpp"
 #include "spmd/value_layout.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -19,6 +27,21 @@ namespace manyworlds::inline v0::detail {
                                               std::size_t beside) noexcept {
   return beside == 0 ? behind : behind + padding_at(behind, beside_alignment);
 }
+
+inline constexpr std::size_t largest_small_block = 80;
+
+/// A head, and behind it room for its block if that is small and has nothing beside its
+/// values, as most have. That is one message, where a payload is received by an operation
+/// of its own, into memory of its own: 0.4 us at either side, of 4 us a call [m].
+template <class Head>
+struct head_and_block {
+  static constexpr std::size_t room = 128 - sizeof(Head);
+
+  Head head;
+  std::array<std::byte, room> small;
+
+  static_assert(room <= largest_small_block);
+};
 
 /// Memory for what is received. Values refer to it and share it: a tensor that came with
 /// a call lives as long as it is referred to.
@@ -30,11 +53,19 @@ class received_block {
       : memory_(::operator new(size == 0 ? 1 : size, alignment),
                 [](void* memory) { ::operator delete(memory, alignment); }),
         size_(size) {}
+  /// Copies a small one, of which nothing is shared.
+  explicit received_block(std::span<const std::byte> small) noexcept
+      : size_(small.size()) {
+    MW_ASSERT(small.size() <= small_.size(), "a block without a payload is a small one");
+    std::ranges::copy(small, small_.begin());
+  }
 
   [[nodiscard]] buffer_view view() noexcept { return bytes_at(0, size_); }
   [[nodiscard]] std::span<std::byte> bytes_at(std::size_t begin,
                                               std::size_t size) noexcept {
-    return {static_cast<std::byte*>(memory_.get()) + begin, size};
+    std::byte* const all =
+        memory_ ? static_cast<std::byte*>(memory_.get()) : small_.data();
+    return {all + begin, size};
   }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   /// Reads the values that stand at `begin`, with what is beside them.
@@ -48,14 +79,16 @@ class received_block {
  private:
   static constexpr std::align_val_t alignment{beside_alignment};
 
-  std::shared_ptr<void> memory_;
+  std::shared_ptr<void> memory_;  ///< null of a small one
   std::size_t size_ = 0;
+  std::array<std::byte, largest_small_block> small_;
 };
 
 /// The views of a block that is sent: `front`, then the data beside the values, each part
 /// at a multiple of 64 behind the start. Lifetime: that of what it refers to.
 class sent_block {
  public:
+  sent_block() noexcept = default;
   explicit sent_block(std::span<const std::byte> front,
                       std::span<const const_buffer_view> beside = {})
       : front_(front), size_(front.size()) {
@@ -102,6 +135,38 @@ template <class Head>
                               to peer, lane on = {}) {
   return block.views().empty() ? over.send_message(head, peer, on)
                                : over.send_message(head, block.views(), peer, on);
+}
+
+/// Sends a command or a reply over a control world. Lifetime: as above.
+template <class Head>
+[[nodiscard]] auto send_with_block(world& control, const Head& head,
+                                   const sent_block& block, to peer) {
+  head_and_block<Head> whole{head, {}};
+  const bool is_small = block.beside_bytes() == 0 && block.size() <= whole.room;
+  if (!is_small)
+    return control.send_message(std::move(whole), block.views(), peer, lane(0));
+  if (block.size() > 0)
+    std::memcpy(whole.small.data(), block.views().front().data(), block.size());
+  return control.send_message(std::move(whole), peer, lane(0));
+}
+
+/// Returns how many bytes the block of such a message has; if its head contradicts
+/// itself, a number that fits none.
+template <class Head>
+[[nodiscard]] std::size_t block_bytes(const head_and_block<Head>& of,
+                                      const message_info& told) noexcept {
+  if (told.has_payload) return told.bytes;
+  const std::size_t small = bytes_without_beside(of.head);
+  return small <= of.room ? small : std::numeric_limits<std::size_t>::max();
+}
+
+/// Takes the block that stands in such a message, or makes one for its payload. Errors:
+/// std::bad_alloc.
+template <class Head>
+[[nodiscard]] received_block block_of(const head_and_block<Head>& of,
+                                      const message_info& told) {
+  if (told.has_payload) return received_block(told.bytes);
+  return received_block(std::span(of.small).first(block_bytes(of, told)));
 }
 
 }  // namespace manyworlds::inline v0::detail

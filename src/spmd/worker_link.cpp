@@ -97,7 +97,7 @@ task<void> worker_link::write() {
     if (!urgent_.empty()) {
       const outgoing next = take(true);
       const sent_block block = next.whole();
-      co_await send_block(control_, next.head, block, to{1});
+      co_await send_with_block(control_, next.head, block, to{1});
       continue;
     }
     co_await send_next();
@@ -143,7 +143,7 @@ bool worker_link::send_at_once() {
   const sent_block block = next.whole();
   next.head.beside_bytes = block.beside_bytes();
   if (locals_ != nullptr) locals_->hand_over();
-  auto sending = send_block(control_, next.head, block, to{1}).operator co_await();
+  auto sending = send_with_block(control_, next.head, block, to{1}).operator co_await();
   if (!sending.await_ready()) return false;
   sending.await_resume();
   static_cast<void>(note_sent(next, block));
@@ -159,21 +159,22 @@ task<void> worker_link::send_next() {
   std::optional<being_read> reading;
   if (call_part* const part = note_sent(next, block)) reading.emplace(*next.call, *part);
   if (locals_ != nullptr) locals_->hand_over();
-  co_await send_block(control_, next.head, block, to{1});
+  co_await send_with_block(control_, next.head, block, to{1});
 }
 
 // --- what comes back ------------------------------------------------------------
 
 task<void> worker_link::read() {
   for (;;) {
-    auto told = co_await control_.recv_message<reply_head>(from{1}, lane(0));
-    if (!fits(told.head, told.info.bytes)) {
+    const auto told =
+        co_await control_.recv_message<head_and_block<reply_head>>(from{1}, lane(0));
+    if (!fits(told.head.head, block_bytes(told.head, told.info))) {
       control_.fail("a reply that contradicts itself");
       continue;
     }
-    received_block block(told.info.bytes);
+    received_block block = block_of(told.head, told.info);
     if (told.info.has_payload) co_await control_.recv(block.view(), from{1}, lane(0));
-    take_reply(told.head, std::move(block));
+    take_reply(told.head.head, std::move(block));
   }
 }
 

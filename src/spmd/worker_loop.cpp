@@ -108,10 +108,11 @@ task<void> worker_loop::until_gone(task<void> what) {
 
 task<void> worker_loop::read() {
   for (;;) {
-    auto told = co_await control_.recv_message<command_head>(from{0}, lane(0));
-    if (!command::fits(told.head, told.info.bytes))
+    const auto told =
+        co_await control_.recv_message<head_and_block<command_head>>(from{0}, lane(0));
+    if (!command::fits(told.head.head, block_bytes(told.head, told.info)))
       throw value_error("the lengths of a command contradict each other");
-    command c{told.head, received_block(told.info.bytes)};
+    command c{told.head.head, block_of(told.head, told.info)};
     if (told.info.has_payload) co_await control_.recv(c.block.view(), from{0}, lane(0));
     if (c.head.kind == command_kind::end) {
       co_await end_call(c.head.call);
@@ -140,7 +141,7 @@ task<void> worker_loop::send_questions() {
     head.done = told_;
     head.kind = reply_kind::question;
     head.values_bytes = static_cast<std::uint32_t>(block.size());
-    co_await send_block(control_, head, block, to{0});
+    co_await send_with_block(control_, head, block, to{0});
   }
 }
 
@@ -416,7 +417,7 @@ task<void> worker_loop::tell(const command& c, outcome& out) {
   const sent_block block(front, beside);
   head.values_bytes = static_cast<std::uint32_t>(front.size());
   head.beside_bytes = block.beside_bytes();
-  co_await send_block(control_, head, block, to{0});
+  co_await send_with_block(control_, head, block, to{0});
 }
 
 task<void> worker_loop::tell_done(done_call which) {
@@ -429,7 +430,7 @@ task<void> worker_loop::tell_done(done_call which) {
   head.collectives = which.moved.collectives;
   head.sent = which.moved.sent;
   head.received = which.moved.received;
-  co_await control_.send_message(head, to{0}, lane(0));
+  co_await send_with_block(control_, head, sent_block(), to{0});
 }
 
 task<void> worker_loop::tell_progress(std::uint64_t will_skip) {
@@ -439,7 +440,7 @@ task<void> worker_loop::tell_progress(std::uint64_t will_skip) {
   // An answer that is being sent counts its call already.
   head.done = told_ = std::max(told_, done_);
   head.kind = reply_kind::progress;
-  co_await control_.send_message(head, to{0}, lane(0));
+  co_await send_with_block(control_, head, sent_block(), to{0});
 }
 
 task<void> worker_loop::tell_status() {
@@ -464,7 +465,7 @@ task<void> worker_loop::tell_status() {
   head.kind = reply_kind::status;
   const sent_block block(told.written());
   head.values_bytes = static_cast<std::uint32_t>(block.size());
-  co_await send_block(control_, head, block, to{0});
+  co_await send_with_block(control_, head, block, to{0});
 }
 
 }  // namespace manyworlds::inline v0::detail

@@ -217,12 +217,12 @@ class chatty_worker final : public mw::detail::worker_source {
     try {
       co_await control;
       for (;;) {
-        const auto told =
-            co_await control.recv_message<mw::detail::command_wire::command_head>(
-                mw::from{0}, mw::lane(0));
+        const auto told = co_await control.recv_message<
+            mw::detail::head_and_block<mw::detail::command_wire::command_head>>(
+            mw::from{0}, mw::lane(0));
         std::vector<std::byte> rest(told.info.bytes);
         if (told.info.has_payload) co_await control.recv(rest, mw::from{0}, mw::lane(0));
-        call = std::max(call, told.head.call);
+        call = std::max(call, told.head.head.call);
         mw::value_writer values;
         values.integer(std::numeric_limits<std::int64_t>::max());
         values.text(says_);
@@ -231,7 +231,7 @@ class chatty_worker final : public mw::detail::worker_source {
         head.call = call;
         const mw::detail::sent_block block(values.written());
         head.values_bytes = static_cast<std::uint32_t>(block.size());
-        co_await mw::detail::send_block(control, head, block, mw::to{0});
+        co_await mw::detail::send_with_block(control, head, block, mw::to{0});
       }
     } catch (const mw::world_error&) {
       // The controller has gone, or had enough of it.

@@ -393,7 +393,9 @@ class lying_worker final : public detail::worker_source {
           other_, meeting(),
           {.name = detail::control_name(session_, 1, incarnation), .rank = 1, .size = 2});
       co_await control;
-      const auto told = co_await control.recv_message<command_head>(from{0}, lane(0));
+      const auto told =
+          co_await control.recv_message<detail::head_and_block<command_head>>(from{0},
+                                                                              lane(0));
       detail::received_block block(told.info.bytes);
       if (told.info.has_payload) co_await control.recv(block.view(), from{0}, lane(0));
       co_await how_(control);
@@ -414,7 +416,7 @@ class lying_worker final : public detail::worker_source {
 task<void> send_reply(world& over, reply_head head, std::vector<std::byte> block) {
   head.kind = reply_kind::question;
   const detail::sent_block sent(block);
-  co_await detail::send_block(over, head, sent, to{0});
+  co_await detail::send_with_block(over, head, sent, to{0});
 }
 
 task<void> ask(world& over, std::uint64_t number, detail::store_question q) {
