@@ -79,19 +79,18 @@ mw::socket_address own_address_of(const arguments& a) {
   try {
     return mw::detail::own_address(way);
   } catch (const mw::launch_error& e) {
-    throw usage_error(
-        a.interface.empty()
-            ? fmt::format("no way leads to \"{}\" (--interface)", a.controller)
-            : fmt::format(
-                  "--interface: \"{}\" is no interface or address of this machine",
-                  a.interface));
+    // The network may have it later.
+    if (a.interface.empty()) {
+      throw std::runtime_error(
+          fmt::format("no way leads to \"{}\" (--interface)", a.controller));
+    }
+    throw usage_error(fmt::format(
+        "--interface: \"{}\" is no interface or address of this machine", a.interface));
   }
 }
 
 mw::runtime_options runtime_of(const arguments& a, const mw::socket_address& own) {
   mw::runtime_options how;
-  // It only waits, and the processors are for the workers' use.
-  how.spin = mw::duration::zero();
   how.listen = own.with_port(0).text();
   how.insecure = a.insecure;
   if (!a.secret_file.empty()) {
@@ -154,7 +153,8 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Runs the workers of a session on this machine, for a controller on another one "
       "(mw::nodes). It ends when the session does, and its workers end with it.\n"
-      "Exit codes: 0 the session has ended; 1 it could not be joined, or its controller "
+      "Exit codes: 0 the session has ended; 1 it could not be reached or joined, or its "
+      "controller "
       "is gone; 2 the command line is wrong; 128 + n after signal n."};
   arguments a;
   add_options(app, a);

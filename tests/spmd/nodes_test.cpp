@@ -205,6 +205,26 @@ TEST_CASE(
   };
   all.run_beside(folder.agent(all.address()), body, false);
 }
+
+TEST_CASE("mwnode tells a controller that it cannot reach from a wrong command line") {
+  runtime rt;
+  auto code_of = [&](const char* controller, const char* interface) -> task<int> {
+    supervised_process agent(
+        rt,
+        process_options(MWNODE, {controller, "--node", "0", "--insecure", "--wait", "0.1",
+                                 "--interface", interface, "--", "/bin/true"}));
+    co_await agent.started();
+    const exit_reason end = co_await agent.ended();
+    co_return end.code;
+  };
+  auto whole = [&]() -> task<void> {
+    // RFC 6761: there is no such name.
+    CHECK(co_await code_of("none.invalid:7070", "") == 1);
+    CHECK(co_await code_of("127.0.0.1:1", "") == 1);
+    CHECK(co_await code_of("127.0.0.1:1", "none0") == 2);
+  };
+  rt.run(in_time(whole()));
+}
 #endif
 
 TEST_CASE("a node has one agent: another one of its number is refused") {

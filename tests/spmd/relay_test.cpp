@@ -79,6 +79,8 @@ TEST_CASE(
     auto flooding = [&]() -> task<void> {
       const std::vector<std::byte> part(std::size_t{64} << 10);
       std::vector<dref<std::vector<std::byte>>> kept;
+      const std::vector<std::byte> whole(std::size_t{8} << 20);
+      kept.push_back(co_await s.issue(same_bytes, whole).on(0));
       for (int i = 0; i < 100; ++i)
         kept.push_back(co_await s.issue(same_bytes, part).on(0));
       co_await s.sync(0);
@@ -412,6 +414,7 @@ TEST_CASE("a command waits at the agent for the urgent ones that were told befor
     head.kind = command_kind::sync;
     head.call = 1;
     co_await give(w, head, 1, commands);
+    CHECK_THROWS_AS(co_await w.arrival(from{1}, commands).within(50ms), timed_out);
     head.kind = command_kind::ask;
     co_await give(w, head, 0, urgent);
     word = co_await w.recv_message<word_of>(from{1}, commands);

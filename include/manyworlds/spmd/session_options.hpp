@@ -148,10 +148,11 @@ struct processes {
 ///     mw::session tp = co_await mw::session::start(
 ///         rt, mw::nodes{.count = 2, .workers_per_node = 4, .listen = "10.0.0.1:7070"});
 ///
-/// The runtime's secret is asked of nodes, too. Agents may come before the controller or
-/// after it, within `session_options::start`; one that is lost takes its workers along,
-/// and another of that node may join in its place, for `session::respawn`. When the
-/// controller ends, agents and workers do.
+/// What a call gives to several workers of a node crosses the network once. The runtime's
+/// secret is asked of nodes, too. Agents may come before the controller or after it,
+/// within `session_options::start`; one that is lost takes its workers along, and another
+/// of that node may join in its place, for `session::respawn`. When the controller ends,
+/// agents and workers do.
 ///
 /// It is trivially destructible, so that it can be written in an awaited expression.
 struct nodes {
