@@ -313,9 +313,8 @@ const function_table::entry& worker_loop::find_function(command& c) const {
   return *found;
 }
 
-task<void> worker_loop::run_function(command& c, running_call& call, outcome& out) {
-  const function_table::entry& found = find_function(c);
-  const remote_callable& callable = access::core(found);
+/// Returns what a function sees that does without its mesh.
+worker_facts worker_loop::facts_of(running_call& call) noexcept {
   worker_facts facts{.id = seat_.id,
                      .incarnation = seat_.incarnation,
                      .call = call.id,
@@ -332,6 +331,13 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
     facts.place.device = device_->number();
     facts.stream = device_->stream();
   }
+  return facts;
+}
+
+task<void> worker_loop::run_function(command& c, running_call& call, outcome& out) {
+  const function_table::entry& found = find_function(c);
+  const remote_callable& callable = access::core(found);
+  worker_facts facts = facts_of(call);
   // What the controller does not know of the function is as it is here.
   const bool is_alone = c.is_of_any_types() && found.is_alone();
   if (mesh_seat* const at = is_alone ? nullptr : meshes_.find(c.head.mesh)) {

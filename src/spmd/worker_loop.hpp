@@ -81,6 +81,7 @@ class worker_loop {
   [[nodiscard]] task<void> execute(command& c);
   /// Errors: value_error that says why it cannot be the one of this command.
   [[nodiscard]] const function_table::entry& find_function(command& c) const;
+  [[nodiscard]] worker_facts facts_of(running_call& call) noexcept;
   [[nodiscard]] task<void> run_function(command& c, running_call& call, outcome& out);
   void release(command& c) noexcept;
   void add_mesh(command& c);
