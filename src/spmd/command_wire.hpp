@@ -1,5 +1,5 @@
 // Command wire: the protocol between a controller and one worker, all of it on lane 0 of
-// their control world. The controller is rank 0.
+// their control world. The controller, or its node's agent, is rank 0.
 //
 // Commands are counted; the worker carries them out in the order in which they came, and
 // says in each reply how many it has done. The controller never has more on their way

@@ -28,7 +28,7 @@ class hosted_worker {
   struct command {
     command_wire::command_head head;
     received_block block;  ///< shared with other workers
-    std::uint64_t behind;  ///< so many urgent ones go before
+    std::uint64_t behind;  ///< how many urgent ones go before
   };
 
   /// Starts the process. Errors: those of `supervised_process`.

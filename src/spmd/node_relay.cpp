@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
+#include <span>
 #include <utility>
 
 #include "manyworlds/coro/when_any.hpp"

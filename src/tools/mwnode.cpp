@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "launch/own_address.hpp"
+#include "launch/variable_reader.hpp"
 #include "link/secret_file.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/io/signals.hpp"
@@ -72,6 +73,10 @@ void add_options(CLI::App& app, arguments& a) {
 }
 
 mw::socket_address own_address_of(const arguments& a) {
+  if (!mw::detail::port_of(a.controller)) {
+    throw usage_error(
+        fmt::format("CONTROLLER: \"{}\" is no address with a port", a.controller));
+  }
   mw::launch_context way;
   way.size = 2;
   way.store = a.controller;

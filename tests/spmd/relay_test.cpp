@@ -414,7 +414,8 @@ TEST_CASE("a command waits at the agent for the urgent ones that were told befor
     head.kind = command_kind::sync;
     head.call = 1;
     co_await give(w, head, 1, commands);
-    CHECK_THROWS_AS(co_await w.arrival(from{1}, commands).within(50ms), timed_out);
+    CHECK_THROWS_WITH_AS(co_await w.arrival(from{1}, commands).within(50ms),
+                         doctest::Contains("timed out"), world_error);
     head.kind = command_kind::ask;
     co_await give(w, head, 0, urgent);
     word = co_await w.recv_message<word_of>(from{1}, commands);
