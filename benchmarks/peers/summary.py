@@ -11,7 +11,7 @@ from tables import rows_in
 NEAR_US = 0.15
 TITLES = {"p2p": "Two processes", "pairs": "Two pairs at once", "collectives-2": "Collectives of two",
           "collectives-4": "Collectives of four", "worlds": "Many worlds against one",
-          "session": "Calls of a session", "sessions": "A session whose workers are killed, or idle",
+          "session": "Calls of a session", "sessions": "A session with workers that are killed, or idle",
           "fail": "A member is killed or stopped, beside the peers",
           "recovery": "A member is killed, stopped or cut off: its worlds, and those beside",
           "memory-kinds": "Lists of pieces, and shared pools", "tcp": "Over tcp, beside the peers", "refused": "Where memory of peers may not be read",
