@@ -1,5 +1,5 @@
-"""Calls of a controller to its workers: a session beside a loop over cache lines, Disco and both MPIs, in one
-run, in turns. See README.md."""
+"""Calls of a controller to its workers: a session beside a loop over cache lines, Disco, both MPIs, Gloo and Ray, in
+one run, in turns. See README.md."""
 
 import argparse
 import os
@@ -35,18 +35,20 @@ class Ours(Mwbench):
         return {row["workers"]: row for row in rows_of(output) if row.get("how") == self.how}
 
 
-class Disco(PythonPeer):
-    """Its threads alone: its processes' start needs what the package does not load."""
+class Python(PythonPeer):
+    """Asked by session_python.py. Disco's threads alone: its processes' start needs what the package does not load."""
 
-    def __init__(self, options):
-        super().__init__("Disco, threads", "tvm", "tvm", "install.sh --tvm", options)
+    def __init__(self, name, asked, library, module, distribution, package, options):
+        super().__init__(name, library, module, package, options)
+        self.asked = asked
+        self.distribution = distribution
 
     def version(self):
-        show = "from importlib.metadata import version as v; print('apache-tvm', v('apache-tvm'))"
-        return run([self.interpreter(), "-c", show]).strip()
+        show = f"from importlib.metadata import version as v; print(v('{self.distribution}'))"
+        return f"{self.distribution} {run([self.interpreter(), '-c', show]).strip()}"
 
     def session(self, workers):
-        output = run([self.interpreter(), "-W", "ignore", os.path.join(HERE, "session_disco.py"),
+        output = run([self.interpreter(), "-W", "ignore", os.path.join(HERE, "session_python.py"), self.asked,
                       ",".join(map(str, workers)), str(self.options.count)])
         return {row["size"]: row for row in rows_of(output)}
 
@@ -83,7 +85,9 @@ class Mpi(Driver):
 
 def contestants(options):
     return [*(Ours(options.mwbench, options, how) for how in ("spinning", "asleep", "alerted", "floor")),
-            Disco(options),
+            Python("Disco, threads", "disco", "tvm", "tvm", "apache-tvm", "install.sh --tvm", options),
+            Python("torch gloo", "gloo", "torch", "torch", "torch", "python3-torch (or install.sh --torch)", options),
+            Python("Ray", "ray", "ray", "ray", "ray", "install.sh --ray", options),
             Mpi("Open MPI", "openmpi", options, [*OPEN_MPI, "--mca", "mpi_yield_when_idle", "1"]),
             Mpi("MPICH", "mpich", options, MPICH)]
 
