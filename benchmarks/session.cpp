@@ -70,7 +70,7 @@ mw::task<void> strike(mw::session& s, samples& to_error, samples& to_next) {
   to_next.add(ms_since(struck));
 }
 
-/// What is issued does not wait, as a window has 64 commands.
+/// Of 32 calls none waits: a window has 64.
 constexpr int together = 32;
 constexpr std::size_t large_bytes = std::size_t{64} << 10;
 // Long enough for workers to fall asleep, which spin for 50 us.
@@ -122,6 +122,18 @@ mw::task<call_times> time_calls(mw::session& s, wakefulness how, int count) {
   co_return taken;
 }
 
+/// The controller's time for several calls that are issued one behind the other.
+mw::task<samples> time_issues(mw::session& s, int count) {
+  samples taken;
+  for (int i = 0; i < count; ++i) {
+    const auto begin = now_ns();
+    for (int each = 0; each < together; ++each) co_await s.issue(do_nothing);
+    taken.add(us_since(begin));
+    co_await s.sync();
+  }
+  co_return taken;
+}
+
 fields row_of(int workers, const char* how, const call_times& taken) {
   return {{"bench", "session"},
           {"workers", workers},
@@ -144,11 +156,7 @@ mw::task<void> measure_calls(mw::session& s, const session_options& o, report& o
     if (spins) {
       const samples sync =
           co_await times(o.count, [&](int) -> mw::task<void> { co_await s.sync(); });
-      const samples issue =
-          co_await times(o.count / together, [&](int) -> mw::task<void> {
-            for (int i = 0; i < together; ++i) co_await s.issue(do_nothing);
-          });
-      co_await s.sync();
+      const samples issue = co_await time_issues(s, o.count / together);
       const std::vector<std::byte> bytes(large_bytes);
       const samples large = co_await times(o.count / 10, [&](int) -> mw::task<void> {
         co_await s.call(take_bytes, bytes);

@@ -15,7 +15,6 @@ namespace mwbench {
 /// threads than CPUs they yield as they wait.
 class session_floor {
  public:
-  /// Throws std::system_error if the threads cannot be started.
   session_floor(int workers, std::size_t payload_bytes);
   session_floor(const session_floor&) = delete;
   session_floor& operator=(const session_floor&) = delete;

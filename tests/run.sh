@@ -160,7 +160,8 @@ export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$root/t
 
 say "building, in $build"
 how=("${few_steps[@]}" -Doptimization=g)
-[ "$level" = full ] && how=(-Dunity=off -Dfor_tests_only=false -Doptimization=3 -Done_file=false)
+[ "$level" = full ] && how=(-Dunity=off -Dfor_tests_only=false -Doptimization=3 -Done_file=false
+  -Dzpp_bits=enabled)
 if ! configure "$build" -Ddebug=false "${how[@]}" -Dtests=enabled "${warnings[@]}"; then
   count 0 1
   finish

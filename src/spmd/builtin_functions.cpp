@@ -9,6 +9,27 @@
 
 namespace manyworlds::inline v0::detail {
 
+namespace {
+
+/// The controller does not know what a register holds: the worker looks.
+task<any_value> copy_any(const held_value& from) {
+  if (*from.type == type_token::of<tensor>())
+    co_return any_value(
+        co_await worker::host_copy_of(*static_cast<const tensor*>(from.value.get())));
+  if (from.read == nullptr) {
+    throw value_error("a register of " + std::string(from.type->name()) +
+                      ", which is no value");
+  }
+  co_return from.read(from.value.get());
+}
+
+constexpr remote_function<any_value(const held_value&)> held_of(
+    const remote_function<any_value(const any_value&)>& same) {
+  return {same.name(), alone};
+}
+
+}  // namespace
+
 const function_table& builtin_functions() {
   static const function_table all{
       {put_function,
@@ -23,7 +44,7 @@ const function_table& builtin_functions() {
          co_return co_await facts.device->zeros(of, type);
        }},
       {copy_function, worker::host_copy_of},
-      {copy_any_function, [](const any_value& from) { return from; }},
+      {held_of(copy_any_function), copy_any},
       {local_function,
        [](const worker& me, const held_value& held) {
          const worker_facts& facts = access::core(me);

@@ -94,7 +94,6 @@ void check_type(const held_value& held, type_token wanted) {
 }
 
 task<void> call_frame::fetch_answer() {
-  if (!to_fetch_) co_return;
   fetched_ = co_await copy_to_host(*to_fetch_);
   argument<tensor>::write(answer_, fetched_);
 }

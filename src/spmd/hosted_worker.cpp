@@ -31,6 +31,7 @@ hosted_worker::hosted_worker(runtime& rt, store& meeting, const worker_seat& sea
 
 // More than a worker that reads has waiting, of as many meshes as there may be.
 constexpr std::size_t most_urgent = std::size_t{4} * command_wire::most_members;
+constexpr std::size_t most_urgent_bytes = std::size_t{64} << 20;
 
 word_of hosted_worker::word(word_kind kind) const noexcept {
   word_of head{};
@@ -65,6 +66,7 @@ task<failure> hosted_worker::serve(world& controller) {
   control_ = world();
   waiting_.clear();
   urgent_.clear();
+  urgent_bytes_ = 0;
   co_return why;
 }
 
@@ -79,14 +81,25 @@ task<void> hosted_worker::meet(world& controller) {
 void hosted_worker::push(command next, bool is_urgent) {
   // Nothing is kept for one that is over.
   if (!control_) return;
-  // Others are bounded by its window.
-  if (is_urgent && urgent_.size() >= most_urgent) {
-    fail("it asks, and does not read what it is told");
-    return;
+  if (is_urgent) {
+    push_urgent(std::move(next));
+  } else {
+    // Its window bounds these.
+    waiting_.push_back(std::move(next));
   }
-  if (is_urgent) ++urgent_so_far_;
-  (is_urgent ? urgent_ : waiting_).push_back(std::move(next));
   wake_.set();
+}
+
+void hosted_worker::push_urgent(command next) {
+  const std::size_t bytes = next.block.size();
+  if (urgent_.size() >= most_urgent || urgent_bytes_ + bytes > most_urgent_bytes)
+    return fail("it asks, and does not read what it is told");
+  // An alert is counted, as those that come behind it do, and one is as good as many.
+  ++urgent_so_far_;
+  const bool is_alert = next.head.kind == command_wire::command_kind::alert;
+  if (is_alert && !urgent_.empty() && urgent_.back().head.kind == next.head.kind) return;
+  urgent_bytes_ += bytes;
+  urgent_.push_back(std::move(next));
 }
 
 bool hosted_worker::may_send() const noexcept {
@@ -100,9 +113,11 @@ task<void> hosted_worker::write() {
       wake_.reset();
       co_await wake_;
     }
-    std::deque<command>& from_here = urgent_.empty() ? waiting_ : urgent_;
+    const bool is_urgent = !urgent_.empty();
+    std::deque<command>& from_here = is_urgent ? urgent_ : waiting_;
     command next = std::move(from_here.front());
     from_here.pop_front();
+    if (is_urgent) urgent_bytes_ -= next.block.size();
     const sent_block block(next.block.bytes_at(0, next.block.size()));
     co_await send_with_block(control_, next.head, block, to{1});
   }

@@ -63,6 +63,7 @@ class hosted_worker {
   [[nodiscard]] task<void> read(world& controller);
   [[nodiscard]] task<void> write();
   [[nodiscard]] bool may_send() const noexcept;
+  void push_urgent(command next);
   [[nodiscard]] node_wire::word_of word(node_wire::word_kind kind) const noexcept;
 
   const int id_;
@@ -73,6 +74,7 @@ class hosted_worker {
   std::deque<command> waiting_;
   std::deque<command> urgent_;
   std::uint64_t urgent_so_far_ = 0;
+  std::size_t urgent_bytes_ = 0;  ///< of their blocks
   event wake_;
   event let_go_;
 };

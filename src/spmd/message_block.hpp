@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <new>
 #include <span>
@@ -150,14 +149,15 @@ template <class Head>
   return control.send_message(std::move(whole), peer, lane(0));
 }
 
-/// Returns how many bytes the block of such a message has; if its head contradicts
-/// itself, a number that fits none.
+/// Returns how many bytes the block of such a message has; 0 if its head speaks of more
+/// than there is room for, which no such head fits. A large number would fit one that
+/// lies so about what is beside its values.
 template <class Head>
 [[nodiscard]] std::size_t block_bytes(const head_and_block<Head>& of,
                                       const message_info& told) noexcept {
   if (told.has_payload) return told.bytes;
   const std::size_t small = bytes_without_beside(of.head);
-  return small <= of.room ? small : std::numeric_limits<std::size_t>::max();
+  return small <= of.room ? small : 0;
 }
 
 /// Takes the block that stands in such a message, or makes one for its payload. Errors:

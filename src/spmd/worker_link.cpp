@@ -420,8 +420,10 @@ void worker_link::lose(failure why, std::string how) {
 }
 
 bool worker_link::is_meant_by(const world_event& e) const noexcept {
+  // Its node may be silent when it is lost already.
   if (relay_ != nullptr)
-    return relay_->is_heard(e.world, e.kind == world_event_kind::suspect);
+    return state_ == worker_state::ready &&
+           relay_->is_heard(e.world, e.kind == world_event_kind::suspect);
   return e.world == control_name(core_.name(), id_, incarnation_);
 }
 

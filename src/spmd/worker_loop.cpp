@@ -367,7 +367,8 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
     } else {
       co_await stop_on(callable.run(me, *out.frame), call.stop.get_token());
     }
-    co_await out.frame->fetch_answer();
+    if (out.frame->has_to_fetch())
+      co_await stop_on(out.frame->fetch_answer(), call.stop.get_token());
   } catch (const value_error& e) {
     error =
         out.frame->has_begun()

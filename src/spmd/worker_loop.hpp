@@ -98,7 +98,7 @@ class worker_loop {
   worker_plugins functions_;
   const worker_seat seat_;
   local_places* const locals_;
-  /// Null without one. Its own registers are let go before it.
+  /// Null if the session has no devices. Destroyed after `registers_`.
   const std::shared_ptr<worker_device> device_;
   const int cpu_;
   const std::shared_ptr<store_desk> desk_;

@@ -33,7 +33,7 @@ namespace {
 /// How many requests of one load are under way at once.
 constexpr std::size_t most_requests = 8;
 
-/// Of what the member that reads for others says.
+/// The longest text by which a reader says why it failed.
 constexpr std::size_t longest_trouble = 4096;
 
 constexpr std::string_view index_ending = ".safetensors.index.json";
@@ -193,7 +193,7 @@ struct once_head {
   std::uint8_t is_read;
 };
 
-/// Who reads what all members need, seen from this one.
+/// The members of this host, of which the first reads.
 struct once_members {
   [[nodiscard]] static once_members of(const world& w) {
     const world_view& view = w.view();
@@ -211,20 +211,25 @@ struct once_members {
   std::vector<rank_t> others;  ///< of this host, beside the reader
 };
 
-task<void> tell_once(world& w, rank_t member, lane on, once_head head,
-                     const_buffer_view said) {
-  co_await w.send_message(head, said.as_bytes(), to{member}, on);
-}
-
-task<void> hear_once(world& w, rank_t reader, lane on, buffer_view into) {
+/// Takes what the reader says, also where this member has failed already (`wants` is
+/// false): what is left would be taken for the next tensor. Errors: weights_error.
+task<void> hear_once(world& w, rank_t reader, lane on, buffer_view into, bool wants) {
   const auto told = co_await w.recv_message<once_head>(from{reader}, on);
-  if (told.head.is_read != 0) {
+  const std::size_t bytes = told.info.bytes;
+  const bool is_read = told.head.is_read != 0;
+  if (wants && is_read && bytes == into.size_bytes()) {
     if (told.info.has_payload) co_await w.recv(into.as_bytes(), from{reader}, on);
     co_return;
   }
-  std::string why(std::min(told.info.bytes, longest_trouble), '\0');
-  co_await w.recv(std::as_writable_bytes(std::span(why)), from{reader}, on);
-  throw weights_error(fmt::format("rank {} could not read it: {}", reader, why));
+  if (!is_read && bytes > longest_trouble) w.fail("a reason that no reader gives");
+  std::string rest(bytes, '\0');
+  if (told.info.has_payload)
+    co_await w.recv(std::as_writable_bytes(std::span(rest)), from{reader}, on);
+  if (!wants) co_return;
+  if (!is_read)
+    throw weights_error(fmt::format("rank {} could not read it: {}", reader, rest));
+  throw weights_error(fmt::format("rank {} has read {} bytes, and {} are wanted", reader,
+                                  bytes, into.size_bytes()));
 }
 
 }  // namespace
@@ -407,34 +412,35 @@ task<void> weight_files::load_into(tensor& memory, std::string_view name,
 
 task<void> weight_files::load_once(world& w, tensor& memory, std::string name,
                                    lane on) const {
-  static_cast<void>(fitting_place(name, weight_slice::whole(at(name)),
-                                  memory.size_bytes(), memory.type()));
   const auto members = once_members::of(w);
   tensor staged;
-  tensor& host = memory.place().is_host() ? memory : staged;
-  if (!memory.place().is_host()) staged = tensor(memory.shape(), memory.type());
-  if (members.reads) {
-    std::string trouble;
-    std::exception_ptr failed;
-    try {
-      co_await load_into(host.view(), name);
-    } catch (...) {
-      failed = std::current_exception();
-      trouble = handled_exception_text();
-      trouble.resize(std::min(trouble.size(), longest_trouble));
-    }
-    const const_buffer_view said =
-        failed ? const_buffer_view(trouble) : const_buffer_view(host.view());
-    std::vector<task<void>> sends;
-    for (const rank_t each : members.others)
-      sends.push_back(tell_once(
-          w, each, on, once_head{failed ? std::uint8_t{0} : std::uint8_t{1}}, said));
-    co_await when_all(std::move(sends));
-    if (failed) std::rethrow_exception(failed);
-  } else {
-    co_await hear_once(w, members.reader, on, host.view());
+  std::string trouble;
+  std::exception_ptr failed;
+  try {
+    static_cast<void>(fitting_place(name, weight_slice::whole(at(name)),
+                                    memory.size_bytes(), memory.type()));
+    if (!memory.place().is_host()) staged = tensor(memory.shape(), memory.type());
+    if (members.reads)
+      co_await load_into(staged.empty() ? memory.view() : staged.view(), name);
+  } catch (...) {
+    failed = std::current_exception();
+    trouble = handled_exception_text();
+    trouble.resize(std::min(trouble.size(), longest_trouble));
   }
-  if (!memory.place().is_host()) co_await copy(memory.device_view(), host.view());
+  // One that has failed takes part to the end: the others wait for it.
+  const buffer_view host = failed           ? buffer_view()
+                           : staged.empty() ? memory.view()
+                                            : staged.view();
+  if (!members.reads) {
+    co_await hear_once(w, members.reader, on, host, !failed);
+  } else if (!members.others.empty()) {
+    const const_buffer_view said =
+        failed ? const_buffer_view(trouble) : const_buffer_view(host);
+    const once_head head{failed ? std::uint8_t{0} : std::uint8_t{1}};
+    co_await w.send_message_to_all(head, members.others, said.as_bytes(), on);
+  }
+  if (failed) std::rethrow_exception(failed);
+  if (!memory.place().is_host()) co_await copy(memory.device_view(), host);
 }
 
 }  // namespace manyworlds::inline v0

@@ -93,9 +93,21 @@ void use_registers(received_command& c, register_file& file) {
   must(file.held() <= file.size() && file.size() <= 64);
 }
 
+/// Whatever a head says, no more is read of its message than there is.
+template <class Head, class Fits>
+void check_small_block(const Head& head, Fits fits) {
+  const head_and_block<Head> whole{head, {}};
+  const message_info without_payload;
+  const std::size_t bytes = block_bytes(whole, without_payload);
+  if (!fits(head, bytes)) return;
+  must(bytes <= whole.room);
+  must(block_of(whole, without_payload).size() == bytes);
+}
+
 void read_command(input& in, register_file& file) {
   command_head head{};
   in.take_into(std::as_writable_bytes(std::span(&head, 1)));
+  check_small_block(head, received_command::fits);
   // The bytes that it speaks of, or others.
   std::size_t bytes = in.take<std::uint16_t>();
   if (bytes % 4 != 0) {
@@ -182,6 +194,7 @@ void ask_and_serve(input& in, mesh_book& book) {
 void read_reply(input& in, mesh_book& book) {
   reply_head head{};
   in.take_into(std::as_writable_bytes(std::span(&head, 1)));
+  check_small_block(head, reply_fits);
   std::size_t bytes = in.take<std::uint16_t>();
   if (bytes % 4 != 0) {
     head.values_bytes %= most_bytes;

@@ -48,10 +48,11 @@ TEST_CASE("what zpp::bits has not written is refused, and nothing is allocated f
   mw::value_writer whole;
   mw::argument<zpp_request>::write(whole, {"a prompt", {}, {1, 2, 3}});
   mw::value_reader in = reader_of(whole);
-  const std::span<const std::byte> good = in.bytes();
+  const std::span<const std::byte> seen = in.bytes();
+  const std::vector<std::byte> good(seen.begin(), seen.end());
   for (std::size_t size = 0; size < good.size(); ++size) {
     mw::value_writer cut;
-    cut.bytes(good.first(size));
+    cut.bytes(std::span(good).first(size));
     mw::value_reader some = reader_of(cut);
     CHECK_THROWS_AS((void)mw::argument<zpp_request>::read(some), mw::value_error);
   }
@@ -67,7 +68,20 @@ TEST_CASE("what zpp::bits has not written is refused, and nothing is allocated f
   mw::value_writer huge;
   huge.bytes(std::vector<std::byte>(8, std::byte{0xff}));
   mw::value_reader claims = reader_of(huge);
-  CHECK_THROWS_AS((void)mw::argument<zpp_request>::read(claims), mw::value_error);
+  CHECK_THROWS_WITH_AS((void)mw::argument<zpp_request>::read(claims),
+                       "no request/1 as zpp::bits writes it: Message too long",
+                       mw::value_error);
+}
+
+TEST_CASE("a value of 12 MiB travels by zpp::bits, one of more than 16 does not") {
+  mw::value_writer out;
+  mw::argument<zpp_request>::write(out, {std::string(12 << 20, 'x'), {}, {}});
+  mw::value_reader in = reader_of(out);
+  CHECK(mw::argument<zpp_request>::read(in).prompt.size() == 12 << 20);
+  mw::value_writer more;
+  CHECK_THROWS_AS(
+      mw::argument<zpp_request>::write(more, {std::string(17 << 20, 'x'), {}, {}}),
+      mw::value_error);
 }
 
 TEST_CASE("a remote function takes and gives what zpp::bits serializes") {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <csignal>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 
@@ -486,6 +487,15 @@ TEST_CASE("S-e: a worker that asks nonsense is lost, and no other") {
     const std::size_t more = detail::command_wire::most_question_bytes + 1;
     head.values_bytes = static_cast<std::uint32_t>(more);
     co_await send_reply(over, head, std::vector<std::byte>(more));
+  });
+  // More values than stand in a message without a payload, and so much beside them that
+  // the sum of all is the largest number.
+  check_lost_by("contradicts itself", [](world& over) -> task<void> {
+    detail::head_and_block<reply_head> whole{};
+    whole.head.kind = reply_kind::ended;
+    whole.head.values_bytes = static_cast<std::uint32_t>(whole.room + 1);
+    whole.head.beside_bytes = std::numeric_limits<std::uint64_t>::max() - 128;
+    co_await over.send_message(whole, to{0}, lane(0));
   });
   // A key of 2^40 bytes.
   check_lost_by("a question that is none", [](world& over) -> task<void> {

@@ -366,7 +366,10 @@ namespace {
 /// What two members of a host have of the tensor "a" that one of them reads.
 struct read_once {
   std::string path;
-  bool is_cut = false;  ///< after it was opened
+  bool is_cut = false;          ///< after it was opened
+  dtype type = dtype::float32;  ///< of its memory for "a"; "b" is read behind it
+  std::vector<std::uint8_t> next = {};
+  bool has_next = false;
   bool has_bytes = false;
   std::string error = {};
 };
@@ -382,7 +385,7 @@ task<void> join_and_load(runtime& on, memory_store& meets, rank_t own,
   world w(on, meets, options);
   co_await w;
   shared_pool pool(on.pools(), 2 << 20);
-  tensor all({256, 1024}, dtype::float32, pool);
+  tensor all({256, 1024}, mine.type, pool);
   try {
     co_await weights.load_once(w, all, "a");
     mine.has_bytes = are_same(all, wanted);
@@ -390,6 +393,11 @@ task<void> join_and_load(runtime& on, memory_store& meets, rank_t own,
     mine.error = e.what();
   } catch (const file_error& e) {
     mine.error = e.what();
+  }
+  if (const auto next = weights.find("b")) {
+    tensor behind(next->shape, dtype::float32, pool);
+    co_await weights.load_once(w, behind, "b");
+    mine.has_next = are_same(behind, mine.next);
   }
   co_await w.leave();
 }
@@ -429,6 +437,32 @@ TEST_CASE("what the one cannot read that reads for a host is an error for the ot
   load_in_two(first, second, a.bytes);
   CHECK(first.error.find(first.path) != std::string::npos);
   CHECK(second.error == "rank 0 could not read it: " + first.error);
+}
+
+TEST_CASE(
+    "one that fails before it reads, or is told, keeps nothing from the next load") {
+  const weight_folder folder;
+  const written_tensor a = made_tensor("a", "F32", 4, {256, 1024}, 1);
+  const written_tensor b = made_tensor("b", "F32", 4, {256, 1024}, 2);
+  const std::string both = folder.write("x", safetensors_of({a, b}));
+  SUBCASE("the one that reads has no such tensor") {
+    read_once first{.path = folder.write("y", safetensors_of({b})), .next = b.bytes};
+    read_once second{.path = both, .next = b.bytes};
+    load_in_two(first, second, a.bytes);
+    CHECK(first.error.find("\"a\"") != std::string::npos);
+    CHECK(second.error == "rank 0 could not read it: " + first.error);
+    CHECK(first.has_next);
+    CHECK(second.has_next);
+  }
+  SUBCASE("the other has memory of another type") {
+    read_once first{.path = both, .next = b.bytes};
+    read_once second{.path = both, .type = dtype::int32, .next = b.bytes};
+    load_in_two(first, second, a.bytes);
+    CHECK(first.has_bytes);
+    CHECK_FALSE(second.error.empty());
+    CHECK(first.has_next);
+    CHECK(second.has_next);
+  }
 }
 
 TEST_SUITE_END();

@@ -113,8 +113,9 @@ class call_frame {
   void give_nothing() {
     if (wants_value_) answer_.none();
   }
-  /// Writes the answer of a value that lies on a device. Thread: the worker's reactor.
-  /// Errors: device_error.
+  [[nodiscard]] bool has_to_fetch() const noexcept { return to_fetch_ != nullptr; }
+  /// Writes the answer of a value that lies on a device. Precondition: it has to. Thread:
+  /// the worker's reactor. Errors: device_error.
   [[nodiscard]] task<void> fetch_answer();
 
   /// Returns the value, if one was wanted. Lifetime: what it refers to is kept here,

@@ -3,7 +3,6 @@
 
 #include <zpp_bits.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -23,8 +22,8 @@ namespace manyworlds::inline v0 {
 /// "request/1";` `inline constexpr mw::remote_function<int(request)> begin{"begin"};`
 ///
 /// Such a value has 16 MiB at most, in bytes and in what a container of it claims to
-/// hold. Errors: value_error for bytes that are none of this type's, and for more of
-/// them.
+/// hold, and nests 64 deep. Errors: value_error for bytes that are none of this type's,
+/// and for more of them.
 template <class T>
 inline constexpr std::string_view zpp_bits_name = {};
 
@@ -34,13 +33,13 @@ requires(!zpp_bits_name<T>.empty()) struct argument<T> {
 
   static void write(value_writer& out, const T& value) {
     std::vector<std::byte> bytes;
-    zpp::bits::out writing(bytes, limit{});
+    zpp::bits::out writing(bytes, limit{}, zpp::bits::exact_enlarger{});
     check(writing(value));
     out.bytes(std::span<const std::byte>(bytes).first(writing.position()));
   }
   [[nodiscard]] static T read(value_reader& in) {
     const std::span<const std::byte> bytes = in.bytes();
-    zpp::bits::in reading(bytes, limit{});
+    zpp::bits::in reading(bytes, limit{}, zpp::bits::nesting_limit<64>{});
     T value{};
     check(reading(value));
     if (reading.position() != bytes.size()) refuse("there is more behind it");

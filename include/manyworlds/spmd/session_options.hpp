@@ -64,10 +64,11 @@ struct session_options {
   /// and a stream there (`worker::place`, `worker::stream`), and each of its meshes a
   /// communicator. The session does not start where a worker cannot have its device.
   backend_kind backend = backend_kind::host;
-  /// With `nccl`, the devices of a host's workers in their order, as "0,1,2,3": the
-  /// numbers that a worker's process gives them. By default the k-th worker of a host has
+  /// With `nccl`, the devices of the workers of a host, or of a node, in their order, as
+  /// "0,1,2,3": the numbers that a worker's process gives them. By default the k-th has
   /// device k, and one that sees no such device is refused: NCCL wants a device for each
-  /// rank. Name a device twice for workers that share it (`NCCL_HOSTID`).
+  /// rank. Name a device twice for workers that share it, and set NCCL_HOSTID differently
+  /// in their processes; `threads` cannot share one.
   inline_text<63> devices = {};
 };
 

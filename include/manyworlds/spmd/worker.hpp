@@ -95,8 +95,8 @@ class worker {
   /// those of `tensor`.
   [[nodiscard]] tensor new_tensor(const shape& of, dtype type) const;
   /// Copies a tensor, which may lie anywhere, to where its tensors lie. Lifetime: the
-  /// tensor outlives the await. Errors: device_error; std::logic_error in a function that
-  /// is `blocking`, for what lies on a device.
+  /// tensor outlives the await. Errors: device_error; std::logic_error in a
+  /// `blocking` function, unless both lie in host memory.
   [[nodiscard]] task<tensor> copy_of(const tensor& from) const;
   /// Copies a tensor, which may lie anywhere, into host memory. Lifetime: the tensor
   /// outlives the await. Errors: those of `copy_of`.
