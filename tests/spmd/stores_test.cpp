@@ -488,7 +488,7 @@ TEST_CASE("S-e: a worker that asks nonsense is lost, and no other") {
     head.values_bytes = static_cast<std::uint32_t>(more);
     co_await send_reply(over, head, std::vector<std::byte>(more));
   });
-  // More values than stand in a message without a payload, and so much beside them that
+  // More values than stand in a message without a payload, and beside them as many that
   // the sum of all is the largest number.
   check_lost_by("contradicts itself", [](world& over) -> task<void> {
     detail::head_and_block<reply_head> whole{};
