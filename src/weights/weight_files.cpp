@@ -414,33 +414,32 @@ task<void> weight_files::load_once(world& w, tensor& memory, std::string name,
                                    lane on) const {
   const auto members = once_members::of(w);
   tensor staged;
+  tensor& host = memory.place().is_host() ? memory : staged;
   std::string trouble;
   std::exception_ptr failed;
   try {
     static_cast<void>(fitting_place(name, weight_slice::whole(at(name)),
                                     memory.size_bytes(), memory.type()));
     if (!memory.place().is_host()) staged = tensor(memory.shape(), memory.type());
-    if (members.reads)
-      co_await load_into(staged.empty() ? memory.view() : staged.view(), name);
+    if (members.reads) co_await load_into(host.view(), name);
   } catch (...) {
     failed = std::current_exception();
     trouble = handled_exception_text();
     trouble.resize(std::min(trouble.size(), longest_trouble));
   }
   // One that has failed takes part to the end: the others wait for it.
-  const buffer_view host = failed           ? buffer_view()
-                           : staged.empty() ? memory.view()
-                                            : staged.view();
+  buffer_view into;
+  if (!failed) into = host.view();
   if (!members.reads) {
-    co_await hear_once(w, members.reader, on, host, !failed);
+    co_await hear_once(w, members.reader, on, into, !failed);
   } else if (!members.others.empty()) {
-    const const_buffer_view said =
-        failed ? const_buffer_view(trouble) : const_buffer_view(host);
+    const_buffer_view said = into;
+    if (failed) said = const_buffer_view(trouble);
     const once_head head{failed ? std::uint8_t{0} : std::uint8_t{1}};
     co_await w.send_message_to_all(head, members.others, said.as_bytes(), on);
   }
   if (failed) std::rethrow_exception(failed);
-  if (!memory.place().is_host()) co_await copy(memory.device_view(), host);
+  if (!memory.place().is_host()) co_await copy(memory.device_view(), host.view());
 }
 
 }  // namespace manyworlds::inline v0

@@ -64,6 +64,23 @@ TEST_CASE("a session tells which call failed on which worker, and why") {
   });
 }
 
+TEST_CASE(
+    "S-c: a session that ends tells no failure of what its workers have done well") {
+  in_each_kind(2, [](session& s) -> task<void> {
+    const session_events events = s.events();
+    // Of worker 0 no answer is asked.
+    CHECK(co_await s.call(add_one, 1).from(1) == 2);
+    co_await s.issue(add_one, 1);
+    co_await s.close();
+    std::vector<session_event_kind> told;
+    const auto hear = [&]() -> task<void> {
+      for (;;) told.push_back((co_await events.next()).kind);
+    };
+    CHECK_THROWS_AS(co_await within(hear(), 30s), world_error);
+    CHECK(std::ranges::count(told, session_event_kind::call_failed) == 0);
+  });
+}
+
 TEST_CASE("a call that the loss of a worker fails is told of with that worker") {
   in_session(worker_kind::processes, 3, [](session& s) -> task<void> {
     // At times its end is noticed first by those that wait for it.

@@ -449,7 +449,7 @@ TEST_CASE(
     read_once first{.path = folder.write("y", safetensors_of({b})), .next = b.bytes};
     read_once second{.path = both, .next = b.bytes};
     load_in_two(first, second, a.bytes);
-    CHECK(first.error.find("\"a\"") != std::string::npos);
+    CHECK(first.error.find("there is no such tensor") != std::string::npos);
     CHECK(second.error == "rank 0 could not read it: " + first.error);
     CHECK(first.has_next);
     CHECK(second.has_next);

@@ -35,10 +35,12 @@ requires(!zpp_bits_name<T>.empty()) struct argument<T> {
     std::vector<std::byte> bytes;
     zpp::bits::out writing(bytes, limit{}, zpp::bits::exact_enlarger{});
     check(writing(value));
-    out.bytes(std::span<const std::byte>(bytes).first(writing.position()));
+    // Many bytes are only referred to, and these are gone soon; a text is copied.
+    out.text({reinterpret_cast<const char*>(bytes.data()), writing.position()});
   }
   [[nodiscard]] static T read(value_reader& in) {
-    const std::span<const std::byte> bytes = in.bytes();
+    const std::span<const char> text = in.text();
+    const std::span<const std::byte> bytes = std::as_bytes(text);
     zpp::bits::in reading(bytes, limit{}, zpp::bits::nesting_limit<64>{});
     T value{};
     check(reading(value));
