@@ -470,7 +470,7 @@ void check_lost_by(const std::string& words, lie how) {
 
 }  // namespace
 
-TEST_CASE("S-e: a worker that asks nonsense is lost, and no other") {
+TEST_CASE("disco A64, S-e: a worker that asks nonsense is lost, and no other") {
   check_lost_by("a question that is none", [](world& over) -> task<void> {
     reply_head head{};
     head.values_bytes = 100;
