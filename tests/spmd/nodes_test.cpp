@@ -253,7 +253,7 @@ task<bool> ends(std::string pid) {
   co_return false;
 }
 
-task<void> compute_for_long(const session& s, const std::string& folder) {
+task<void> compute_for_long(const session& s, std::string folder) {
   co_await s.issue(blocks_here, folder + "/1").on(1);
   co_await s.call(stays_here, folder + "/0").on(0);
 }
