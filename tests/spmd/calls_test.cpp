@@ -1,5 +1,5 @@
 // Calls of sessions: what is given to functions and comes back, over threads and
-// processes (disco A1 to A8, A42, A66 to A68).
+// processes (disco A1 to A8, A13, A14, A34 to A38, A42, A48, A66 to A68, A70).
 #include <array>
 #include <cstddef>
 #include <cstring>

@@ -1,4 +1,5 @@
-// Workers of sessions that are lost, and replaced (S-e; disco A51 to A53, A56, A59, A61).
+// Workers of sessions that are lost, and replaced (S-e; disco A46,
+// A51 to A53, A55, A56, A59, A60).
 #include <algorithm>
 #include <csignal>
 

@@ -1,4 +1,5 @@
-// Sessions over nodes: each has an agent that starts its workers (disco A12 to A15, A56).
+// Sessions over nodes: each has an agent that starts its workers (disco A54, A56, A61,
+// A63, A65).
 #include <sys/stat.h>
 #include <unistd.h>
 

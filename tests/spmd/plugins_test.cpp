@@ -1,5 +1,5 @@
 // Plugins: functions that workers load while they run, from a file of theirs or of the
-// controller's; what is none is refused with its name (disco A12, and load_vm_module).
+// controller's; what is none is refused with its name (disco A9 to A12).
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>

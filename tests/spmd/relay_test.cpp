@@ -1,4 +1,4 @@
-// Agents pass on what their workers are told and say (disco A12 to A15, A56).
+// Agents pass on what their workers are told and say (disco A55, A64).
 #include <sys/types.h>
 
 #include <csignal>

@@ -187,7 +187,7 @@ TEST_CASE("meshes leave no key where workers meet, of whatever kind these are") 
   });
 }
 
-TEST_CASE("keys of meshes do not pile up over a hundred replacements") {
+TEST_CASE("disco A61: keys of meshes do not pile up over a hundred replacements") {
   in_session(worker_kind::threads, 2, [](session& s) -> task<void> {
     const mesh turned = s.mesh({1, 0});
     for (int round = 0; round < 100; ++round) {
