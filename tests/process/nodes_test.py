@@ -122,7 +122,7 @@ def nodes_come_and_go():
     of_second = workers_left(second)
     seen = drives.said()
     second.process.send_signal(signal.SIGKILL)
-    claim_soon("the workers of a killed agent end within a second", lambda: not set(of_second) & set(what_is_left()), 1)
+    claim_soon("disco A54: the workers of a killed agent end within a second", lambda: not set(of_second) & set(what_is_left()), 1)
     claim("the step that needs them is an error", drives.sees(r"^step \d+: .*worker [23]", seen, 10), drives.lines[seen:])
     second.code()
     second = node(1)
@@ -152,7 +152,7 @@ def nodes_come_and_go():
     claim("no step was wrong", not wrong, wrong[:3])
     drives.process.kill()
     drives.process.wait()
-    claim_soon("all workers end within a second and a half of a kill of their controller", lambda: not what_is_left(), 1.5)
+    claim_soon("disco A63: all workers end within a second and a half of a kill of their controller", lambda: not what_is_left(), 1.5)
     claim("its agents end by 1, and say that it is gone", (first.code(), second.code()) == (1, 1),
           first.lines[-2:] + second.lines[-2:])
     claim_nothing_is_left()

@@ -29,7 +29,7 @@ def figures(*arguments):
     claim("--json prints one object and nothing else", len(lines) == 1, done.stdout[-2000:])
     seen = json.loads(lines[0])
     print(seen)
-    claim("all tokens are those of one process, and all logits", seen["tokens"] == 48 and seen["wrong"] == 0)
+    claim("disco A30, A31: all tokens are those of one process, and all logits", seen["tokens"] == 48 and seen["wrong"] == 0)
     # A busy machine may lose one more, which comes back in the same way.
     named = {each["what"]: each for each in seen["faults"] if each["what"]}
     workers = {what: each["worker"] for what, each in named.items()}

@@ -38,6 +38,6 @@ by_hand.stdout.close()
 end = time.monotonic() + 1.5
 while what_is_left() and time.monotonic() < end:
     time.sleep(0.01)
-claim("all workers end within a second and a half of a kill of their controller", not what_is_left(), what_is_left())
+claim("disco A63: all workers end within a second and a half of a kill of their controller", not what_is_left(), what_is_left())
 claim_nothing_is_left()
 raise SystemExit(bool(failures))

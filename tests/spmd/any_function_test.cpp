@@ -146,7 +146,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "law 11: lengths of 2^40, drefs and kinds that are not there are no any_value") {
+    "disco A64, law 11: lengths of 2^40, drefs and kinds that are not there are no "
+    "any_value") {
   const auto with_length = [](value_kind kind, std::size_t behind) {
     std::vector<std::byte> bytes(1 + behind + 8 + 1);
     bytes[0] = static_cast<std::byte>(kind);

@@ -1,6 +1,7 @@
 // What the workers of a mesh do together with tensors that stay on them (disco A16 to
 // A29).
 #include <algorithm>
+#include <numeric>
 
 #include "session_fixture.hpp"
 
@@ -81,6 +82,73 @@ TEST_CASE(
     co_await s.transfer(all, 2, into, 0);
     CHECK(co_await at(s, into, 0) == floats(3, 7));
     CHECK(co_await at(s, into, 1) == std::vector<float>(3));
+  });
+}
+
+namespace {
+
+/// What two workers do together with tensors of their own sizes.
+task<void> check_group(const mesh& group, std::int64_t each, float first) {
+  const int lead = group.workers().front();
+  const int last = group.workers().back();
+  const tensor given = numbers(2 * each, first);
+  const tensor other = numbers(2 * each, first + 1000);
+  const dref<tensor> x = co_await group.put(given);
+  co_await group.copy_to(x, last, other);
+  co_await group.broadcast(x);
+  CHECK(co_await at(group, x, last) == floats(2 * each, first));
+  const dref<tensor> part = co_await group.empty(shape(each), dtype::float32);
+  co_await group.scatter(x, part);
+  CHECK(co_await at(group, part, lead) == floats(each, first));
+  CHECK(co_await at(group, part, last) == floats(each, first + static_cast<float>(each)));
+  const dref<tensor> whole = co_await group.empty(shape(2, each), dtype::float32);
+  co_await group.all_gather(part, whole);
+  CHECK(co_await at(group, whole, lead) == floats(2 * each, first));
+  CHECK(co_await at(group, whole, last) == floats(2 * each, first));
+  const dref<tensor> gathered = co_await group.empty(shape(2 * each), dtype::float32);
+  co_await group.gather(part, gathered);
+  CHECK(co_await at(group, gathered, lead) == floats(2 * each, first));
+  CHECK(co_await at(group, gathered, last) ==
+        std::vector<float>(static_cast<std::size_t>(2 * each)));
+}
+
+}  // namespace
+
+TEST_CASE(
+    "disco A19, A21, A23, A27: groups gather, broadcast and scatter their own shapes") {
+  in_each_kind(4, [](session& s) -> task<void> {
+    const std::vector<mesh> halves = s.split(2);
+    co_await when_all(check_group(halves[0], 3, 1), check_group(halves[1], 5, 50));
+  });
+}
+
+TEST_CASE(
+    "disco A24, A28, A29: elements take another shape on their way to other workers, "
+    "and behind the last group there is none") {
+  in_each_kind(4, [](session& s) -> task<void> {
+    const std::vector<mesh> halves = s.split(2);
+    tensor cube({3, 4, 3}, dtype::float32);
+    std::iota(cube.as<float>().begin(), cube.as<float>().end(), 1.0F);
+    const dref<tensor> left = co_await halves[0].put(cube);
+    const dref<tensor> half = co_await halves[0].empty(shape(3, 3, 2), dtype::float32);
+    co_await halves[0].scatter(left, half);
+    CHECK(co_await at(s, half, 0) == floats(18, 1));
+    CHECK(co_await at(s, half, 1) == floats(18, 19));
+    CHECK((co_await s.copy_from(half, 1)).shape() == shape(3, 3, 2));
+
+    const dref<tensor> x = co_await s.put(cube);
+    const tensor other = numbers(36, 101);
+    co_await s.copy_to(x, 1, other);
+    const dref<tensor> next = co_await s.empty(shape(36), dtype::float32);
+    for (int k = 0; k < 2; ++k) co_await s.transfer(x, k, next, k + 2);
+    CHECK(co_await at(s, next, 2) == floats(36, 1));
+    CHECK(co_await at(s, next, 3) == floats(36, 101));
+    for (const int to : {2, 4, 5}) {
+      const refusal refused = co_await refusal_of(s.transfer(x, 2, next, to));
+      CHECK(refused.cause == cause::invalid_argument);
+    }
+    co_await s.transfer(x, 3, next, 0);
+    CHECK(co_await at(s, next, 0) == floats(36, 1));
   });
 }
 

@@ -108,7 +108,7 @@ TEST_CASE("a session for NCCL says of each worker why it has no device") {
   }
 }
 
-TEST_CASE("a worker knows the CPU that it is bound to") {
+TEST_CASE("disco A14: a worker knows the CPU that it is bound to") {
   cpu_set_t allowed;
   REQUIRE(::sched_getaffinity(0, sizeof allowed, &allowed) == 0);
   unsigned last = 0;
@@ -148,7 +148,8 @@ TEST_CASE("an invitation says which device a worker has") {
 
 #if defined(EMULATED_DEVICES)
 TEST_CASE(
-    "each host has its devices, in the order of its workers or as they are listed") {
+    "disco A14: each host has its devices, in the order of its workers or as they are "
+    "listed") {
   const set_variable here("LD_LIBRARY_PATH", EMULATED_DEVICES);
   // Two nodes of two workers.
   in_session(

@@ -185,7 +185,7 @@ TEST_CASE("what a function throws comes out of its call, and the worker goes on"
   CHECK(b.answer<std::vector<int>>() == std::vector<int>{8});
 }
 
-TEST_CASE("a function that was declared alone has no world") {
+TEST_CASE("disco A14: a function that was declared alone has no world") {
   const worker_facts facts;
   const worker me = access::make<worker>(facts);
   CHECK_THROWS_AS(static_cast<void>(me.world()), world_error);

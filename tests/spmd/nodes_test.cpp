@@ -1,4 +1,5 @@
-// Sessions over nodes: each has an agent that starts its workers (disco A12 to A15, A56).
+// Sessions over nodes: each has an agent that starts its workers (disco A54, A56, A61,
+// A63, A65).
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "manyworlds/store/tcp_store.hpp"
 #include "session_fixture.hpp"
 #include "spmd/node_wire.hpp"
+#include "store/raw_client.hpp"
 
 namespace manyworlds::spmd_tests {
 
@@ -82,7 +84,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "S-e: an agent that is lost takes the workers of its node along, and another one "
+    "disco A54, S-e: an agent that is lost takes the workers of its node along, and "
+    "another one "
     "brings them back") {
   session_over_nodes all(2, 2);
   node_of_test first(all.address(), 0);
@@ -103,7 +106,7 @@ TEST_CASE(
   CHECK(again->end().empty());
 }
 
-TEST_CASE("nodes that have not joined in time are named") {
+TEST_CASE("disco A65: nodes that have not joined in time are named") {
   session_over_nodes all(3, 1, {.start = 500ms});
   node_of_test there(all.address(), 1);
   const std::string refused =
@@ -114,8 +117,13 @@ TEST_CASE("nodes that have not joined in time are named") {
   CHECK(refused.find("node 1 has") == std::string::npos);
 }
 
-TEST_CASE("an agent with another secret does not join, and disturbs no other") {
+TEST_CASE(
+    "disco A65: an agent with another secret does not join, and disturbs no other") {
   session_over_nodes all(1, 1);
+  // Nor does one that says nothing.
+  const auto address = socket_address::parse(all.address());
+  REQUIRE(address.has_value());
+  const manyworlds_tests::raw_client silent(*address);
   node_of_test stranger(all.address(), 0, SESSION_WORKER, "of others", 2s);
   CHECK(!stranger.end().empty());
   node_of_test right(all.address(), 0);
@@ -140,6 +148,7 @@ class folder_with_secret {
   folder_with_secret& operator=(const folder_with_secret&) = delete;
   ~folder_with_secret() { std::filesystem::remove_all(path_); }
 
+  [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::string logs() const { return path_ + "/logs"; }
   /// The agent of node 0.
   [[nodiscard]] process_options agent(const std::string& controller) const {
@@ -183,7 +192,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "S-e: an agent that is killed in a call ends it, and is named; another follows") {
+    "disco A54, S-e: an agent that is killed in a call ends it, and is named; another "
+    "follows") {
   const folder_with_secret folder;
   session_over_nodes all(1, 2);
   std::optional<node_of_test> again;
@@ -204,6 +214,94 @@ TEST_CASE(
     CHECK(co_await s.call(fails_on, 1000).all() == ints(2, 2));
   };
   all.run_beside(folder.agent(all.address()), body, false);
+}
+
+namespace {
+
+constexpr const char* controller_case = "the controller that is killed";
+constexpr const char* controller_folder = "MANYWORLDS_TEST_FOLDER";
+
+/// The controller of two workers, which begin to compute and write files into the folder.
+process_options controller_in(const std::string& folder, bool is_over_nodes) {
+  process_options how(std::filesystem::read_symlink("/proc/self/exe").string(),
+                      {std::string("--test-case=") + controller_case, "--no-skip"});
+  how.set(controller_folder, folder);
+  if (is_over_nodes) how.set("MANYWORLDS_TEST_OVER_NODES", "1");
+  how.output(process_output::none());
+  return how;
+}
+
+/// Waits until there is a whole line in the file.
+task<std::string> line_of(std::string file) {
+  for (;;) {
+    std::ifstream in(file);
+    std::string line;
+    if (std::getline(in, line) && !in.eof()) co_return line;
+    co_await sleep_for(1ms);
+  }
+}
+
+/// Whether a process that was not started here ends, at most 10 s from now.
+task<bool> ends(std::string pid) {
+  for (int tries = 0; tries < 1000; ++tries) {
+    std::ifstream in("/proc/" + pid + "/stat");
+    std::string stat;
+    std::getline(in, stat);
+    // It may be that its new parent never asks for it.
+    if (stat.empty() || stat.find(") Z ") != std::string::npos) co_return true;
+    co_await sleep_for(10ms);
+  }
+  co_return false;
+}
+
+task<void> compute_for_long(const session& s, std::string folder) {
+  co_await s.issue(blocks_here, folder + "/1").on(1);
+  co_await s.call(stays_here, folder + "/0").on(0);
+}
+
+}  // namespace
+
+// Not a test: the next one starts it.
+TEST_CASE("the controller that is killed" * doctest::skip()) {
+  const char* const folder = std::getenv(controller_folder);
+  if (folder == nullptr) return;
+  const auto body = [=](session& s) { return compute_for_long(s, folder); };
+  if (std::getenv("MANYWORLDS_TEST_OVER_NODES") == nullptr)
+    return in_session(worker_kind::processes, 2, body);
+  session_over_nodes all(1, 2);
+  std::ofstream(std::string(folder) + "/address") << all.address() << std::endl;
+  all.run(body);
+}
+
+TEST_CASE(
+    "disco A63: workers that compute end when their controller is killed, and so does "
+    "their agent") {
+  for (const bool is_over_nodes : {false, true}) {
+    CAPTURE(is_over_nodes);
+    const folder_with_secret folder;
+    runtime rt;
+    supervised_process controller(rt, controller_in(folder.path(), is_over_nodes));
+    auto whole = [&]() -> task<void> {
+      co_await controller.started();
+      std::optional<supervised_process> agent;
+      if (is_over_nodes) {
+        agent.emplace(rt, folder.agent(co_await line_of(folder.path() + "/address")));
+        co_await agent->started();
+      }
+      const std::string first = co_await line_of(folder.path() + "/0");
+      const std::string second = co_await line_of(folder.path() + "/1");
+      CHECK(::kill(std::stoi(first), 0) == 0);
+      CHECK(::kill(std::stoi(second), 0) == 0);
+      CHECK(controller.signal(SIGKILL));
+      CHECK(co_await ends(first));
+      CHECK(co_await ends(second));
+      if (agent) {
+        const exit_reason end = co_await agent->ended();
+        CHECK_MESSAGE(end.code == 1, end.text());
+      }
+    };
+    rt.run(in_time(whole()));
+  }
 }
 
 TEST_CASE("mwnode tells a controller that it cannot reach from a wrong command line") {
@@ -227,7 +325,7 @@ TEST_CASE("mwnode tells a controller that it cannot reach from a wrong command l
 }
 #endif
 
-TEST_CASE("a node has one agent: another one of its number is refused") {
+TEST_CASE("disco A65: a node has one agent: another one of its number is refused") {
   session_over_nodes all(1, 1);
   node_of_test right(all.address(), 0);
   all.run([&](session& s) -> task<void> {
@@ -297,7 +395,8 @@ report_head report(report_kind kind, int number) {
 }  // namespace
 
 TEST_CASE(
-    "what is no agent, or of another version, is refused, and a right one follows") {
+    "disco A65: what is no agent, or of another version, is refused, and a right one "
+    "follows") {
   session_over_nodes all(1, 1);
   std::optional<node_of_test> right;
   std::jthread pretending([&] {

@@ -1,5 +1,5 @@
 // Plugins: functions that workers load while they run, from a file of theirs or of the
-// controller's; what is none is refused with its name (disco A12, and load_vm_module).
+// controller's; what is none is refused with its name (disco A9 to A12).
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -77,7 +77,9 @@ task<void> check_good(session& s) {
 
 TEST_SUITE_BEGIN("spmd");
 
-TEST_CASE("a plugin's functions are called as the program's, in collectives too") {
+TEST_CASE(
+    "disco A9, A10: a plugin's functions are called as the program's, in collectives "
+    "too") {
   in_each_kind(2, [](session& s) -> task<void> {
     const refusal before = co_await refusal_of(s.call(doubled, 1));
     CHECK(before.says("it has no function \"plugin.doubled\""));
@@ -88,6 +90,17 @@ TEST_CASE("a plugin's functions are called as the program's, in collectives too"
     co_await check_good(s);
     const std::vector<int> times = co_await s.call(times_initialised).all();
     CHECK(times == ints(1, 1));
+  });
+}
+
+TEST_CASE("disco A11: the file of a plugin may go when all have loaded it") {
+  in_each_kind(2, [](session& s) -> task<void> {
+    const own_folder own;
+    const std::string file = own.file("model.so");
+    std::filesystem::copy_file(plugin_file("good"), file);
+    co_await s.load(file);
+    std::filesystem::remove(file);
+    co_await check_good(s);
   });
 }
 

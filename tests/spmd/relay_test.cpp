@@ -1,4 +1,4 @@
-// Agents pass on what their workers are told and say (disco A12 to A15, A56).
+// Agents pass on what their workers are told and say (disco A55, A64).
 #include <sys/types.h>
 
 #include <csignal>
@@ -67,7 +67,8 @@ TEST_CASE("what all workers of a node are told crosses the network once") {
 }
 
 TEST_CASE(
-    "a worker of a node that reads nothing delays neither the others nor its agent") {
+    "disco A55: a worker of a node that reads nothing delays neither the others nor its "
+    "agent") {
   session_over_nodes all(1, 3, patient());
   node_of_test only(all.address(), 0);
   all.run([](session& s) -> task<void> {
@@ -264,7 +265,8 @@ std::string lost_by(std::function<void(word_of&)> change, std::size_t bytes = 0)
 
 }  // namespace
 
-TEST_CASE("an agent that lies about workers is lost, before any memory is taken") {
+TEST_CASE(
+    "disco A64: an agent that lies about workers is lost, before any memory is taken") {
   const auto of_another = [](word_of& head) { head.worker = 1; };
   CHECK(tells(lost_by(of_another), "a word of worker 1, which is not of this node"));
   const auto of_none = [](word_of& head) { head.worker = -1; };

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdint>
 #include <ctime>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,6 +21,7 @@
 
 #include "manyworlds/mw.hpp"
 #include "manyworlds/spmd.hpp"
+#include "manyworlds/weights/weight_files.hpp"
 
 namespace manyworlds::spmd_tests {
 
@@ -95,6 +97,14 @@ inline constexpr remote_function<int(int)> sum_on_devices{"sum_on_devices"};
 /// At the workers it takes any arguments.
 inline constexpr remote_function<double(double)> typed_total{"total", alone};
 
+/// All tensors of a file, or of each the part along that dimension which its id has.
+inline constexpr remote_function<std::vector<float>(std::string, int)> weights_of{
+    "weights_of", alone};
+/// They write the number of their process to the file, and then hear nothing for a
+/// minute: on the thread of their reactor, and on another.
+inline constexpr remote_function<void(std::string)> stays_here{"stays_here", alone};
+inline constexpr remote_function<void(std::string)> blocks_here{"blocks_here", alone};
+
 /// Makes a vector without a braced list, which g++ 12.2 refuses in awaited expressions.
 template <class... Numbers>
 std::vector<int> ints(Numbers... numbers) {
@@ -108,6 +118,29 @@ inline task<int> count_members(world& w) {
   std::vector<int> x{1};
   co_await w.all_reduce(x, sum);
   co_return x[0];
+}
+
+inline void write_pid_and_stay(const std::string& file) {
+  std::ofstream(file) << ::getpid() << std::endl;
+  std::this_thread::sleep_for(std::chrono::minutes(1));
+}
+
+inline task<std::vector<float>> read_weights(const worker& me, std::string path,
+                                             int dimension) {
+  auto opening = weight_files::open(std::move(path));
+  const weight_files files = co_await std::move(opening);
+  std::vector<float> all;
+  for (const std::string& name : files.names()) {
+    const stored_tensor& stored = files.at(name);
+    const weight_slice part =
+        dimension < 0 ? weight_slice::whole(stored)
+                      : weight_slice::split(stored, static_cast<std::size_t>(dimension),
+                                            me.rank(), me.size());
+    auto loading = files.load(name, part);
+    const tensor x = co_await std::move(loading);
+    all.insert(all.end(), x.as<float>().begin(), x.as<float>().end());
+  }
+  co_return all;
 }
 
 inline std::atomic<int>& loads_here() {
@@ -237,6 +270,9 @@ inline const function_table& test_functions() {
          const tensor all = co_await worker::host_copy_of(y);
          co_return all.as<int>()[0];
        }},
+      {weights_of, read_weights},
+      {stays_here, write_pid_and_stay},
+      {blocks_here, blocking(write_pid_and_stay)},
       {exchanged, [](int& x, int next) { return std::exchange(x, next); }},
       {same_any, [](any_value x, int) { return x; }},
       {any_function("total", alone), blocking([](std::span<const any_value> given) {

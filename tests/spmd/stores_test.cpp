@@ -188,7 +188,7 @@ TEST_CASE("meshes leave no key where workers meet, of whatever kind these are") 
   });
 }
 
-TEST_CASE("keys of meshes do not pile up over a hundred replacements") {
+TEST_CASE("disco A61: keys of meshes do not pile up over a hundred replacements") {
   in_session(worker_kind::threads, 2, [](session& s) -> task<void> {
     const mesh turned = s.mesh({1, 0});
     for (int round = 0; round < 100; ++round) {
@@ -471,7 +471,7 @@ void check_lost_by(const std::string& words, lie how) {
 
 }  // namespace
 
-TEST_CASE("S-e: a worker that asks nonsense is lost, and no other") {
+TEST_CASE("disco A64, S-e: a worker that asks nonsense is lost, and no other") {
   check_lost_by("a question that is none", [](world& over) -> task<void> {
     reply_head head{};
     head.values_bytes = 100;

@@ -216,7 +216,8 @@ TEST_CASE("a value of another kind is refused by what it is and what is wanted")
 }
 
 TEST_CASE(
-    "a message that is cut anywhere, or has any wrong byte, is an error or a value") {
+    "disco A64: a message that is cut anywhere, or has any wrong byte, is an error or a "
+    "value") {
   mw::value_writer out;
   const mw::tensor x = mw::tensor::zeros({40, 40}, mw::dtype::float32);
   using all = std::tuple<std::vector<std::string>, std::vector<double>,

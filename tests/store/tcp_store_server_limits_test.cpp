@@ -14,7 +14,8 @@ using namespace std::string_literals;
 TEST_SUITE_BEGIN("tcp_store_server_limits");
 
 TEST_CASE(
-    "a socket that says nothing, or stops within a request, is ended after its limit") {
+    "disco A65: a socket that says nothing, or stops within a request, is ended after "
+    "its limit") {
   for_each_engine([](engine_kind kind) {
     tcp_store_server_options options;
     options.handshake_limit = 400ms;

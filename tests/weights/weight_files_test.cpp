@@ -196,7 +196,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a folder without an index has the tensors of all its files") {
+TEST_CASE("disco A34: a folder without an index has the tensors of all its files") {
   const weight_folder folder;
   const written_tensor a = made_tensor("a", "F32", 4, {3}, 1);
   const written_tensor b = made_tensor("b", "F32", 4, {5}, 2);
@@ -415,7 +415,8 @@ void load_in_two(read_once& first, read_once& second,
 
 }  // namespace
 
-TEST_CASE("what all members need is read by one of a host, and the others get it") {
+TEST_CASE(
+    "disco A38: what all members need is read by one of a host, and the others get it") {
   const weight_folder folder;
   const written_tensor a = made_tensor("a", "F32", 4, {256, 1024}, 1);
   // Were it to read by itself, the second would have other bytes.
