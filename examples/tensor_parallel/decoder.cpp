@@ -136,9 +136,16 @@ mw::tensor feed_forward(const layer& l, const mw::tensor& x) {
   return product(gate, l.down);
 }
 
-/// Returns a layer's tensors where this program can compute with them. It has no kernels:
-/// what lies on a device is copied to the host and back, which a real engine would not
-/// do.
+/// Returns a tensor where this program can compute with it, if need be as a copy in
+/// `copied`. It has no kernels: what lies on a device is copied to the host and back,
+/// which a real engine would not do.
+mw::task<const mw::tensor*> readable(const mw::tensor& x, mw::tensor& copied) {
+  if (x.place().is_host()) co_return &x;
+  copied = co_await mw::worker::host_copy_of(x);
+  co_return &copied;
+}
+
+/// The same of a layer that lies on a device.
 mw::task<layer> on_host(const layer& l) {
   layer copy;
   copy.attention_norm = co_await mw::worker::host_copy_of(l.attention_norm);
@@ -210,9 +217,11 @@ mw::task<layer> read_layer(const part_loader& from, int number) {
 mw::task<mw::tensor> logits_of(const part& p, const mw::tensor& x, mw::worker* me) {
   const std::span<const float> last = row(x, length_of(x, 0) - 1);
   const mw::tensor one = mw::tensor::copy_of(last, {1, last.size()});
-  const mw::tensor norm = co_await mw::worker::host_copy_of(p.norm);
-  const mw::tensor head = co_await mw::worker::host_copy_of(p.head);
-  mw::tensor own = product(normalized(one, norm), head);
+  mw::tensor copied_norm;
+  mw::tensor copied_head;
+  const mw::tensor* const norm = co_await readable(p.norm, copied_norm);
+  const mw::tensor* const head = co_await readable(p.head, copied_head);
+  mw::tensor own = product(normalized(one, *norm), *head);
   if (me == nullptr) {
     own.reshape(own.count());
     co_return own;
@@ -252,12 +261,13 @@ kv_cache empty_cache(const part& p) {
 }
 
 mw::task<mw::tensor> embed(const part& p, std::vector<int> tokens) {
-  const mw::tensor embedding = co_await mw::worker::host_copy_of(p.embedding);
+  mw::tensor copied;
+  const mw::tensor* const embedding = co_await readable(p.embedding, copied);
   mw::tensor x({tokens.size(), static_cast<std::size_t>(p.of.width)}, mw::dtype::float32);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= p.of.tokens)
       throw std::invalid_argument(fmt::format("there is no token {}", tokens[i]));
-    std::ranges::copy(row(embedding, static_cast<std::size_t>(tokens[i])),
+    std::ranges::copy(row(*embedding, static_cast<std::size_t>(tokens[i])),
                       row(x, i).begin());
   }
   co_return x;
@@ -268,7 +278,10 @@ mw::task<mw::tensor> run_part(const part& p, kv_cache& cache, mw::tensor x, int 
   if (at < 0 || at + static_cast<int>(length_of(x, 0)) > p.of.longest)
     throw std::length_error(fmt::format("the cache has {} positions", p.of.longest));
   for (std::size_t i = 0; i < p.layers.size(); ++i) {
-    const layer l = co_await on_host(p.layers[i]);
+    layer copied;
+    const bool is_here = p.layers[i].query.place().is_host();
+    if (!is_here) copied = co_await on_host(p.layers[i]);
+    const layer& l = is_here ? p.layers[i] : copied;
     mw::tensor sum = attention(p, l, cache.keys[i], cache.values[i], x, at);
     co_await sum_up(sum, me);
     add(x, sum);

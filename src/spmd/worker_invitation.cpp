@@ -36,10 +36,12 @@ worker_invitation worker_invitation::of(const std::string& text) {
       lost_after >> limits.window >> limits.window_bytes >> awake >> found.seat.on_host >>
       backend >> devices >> std::ws;
   std::getline(in, found.seat.session);
+  // The list stands behind a comma, so that an empty one is a word too.
+  constexpr std::size_t longest_list = 63;
   const auto is_backend = [&](backend_kind each) { return backend == name_of(each); };
   const bool is_known = is_backend(backend_kind::host) || is_backend(backend_kind::nccl);
   if (!in || version != 4 || !is_known || !devices.starts_with(',') ||
-      devices.size() > 64) {
+      devices.size() > 1 + longest_list) {
     throw std::invalid_argument(
         std::string(variable) +
         ": not what a controller of this version gives its workers: \"" + text + "\"");

@@ -22,8 +22,6 @@ constexpr const char* program_case = "the program of a session's workers";
 constexpr const char* shares_device = "MANYWORLDS_TEST_SHARES_DEVICE";
 
 inline constexpr remote_function<int()> device_here{"device_here", alone};
-/// Whether it may run on one CPU only, and then on which; -1 on several.
-inline constexpr remote_function<int()> cpu_here{"cpu_here", alone};
 /// A tensor on the worker's device, of the number and the worker's id.
 inline constexpr remote_function<tensor(float)> filled{"filled", alone};
 /// Sums of all workers, in a new tensor.
@@ -51,7 +49,6 @@ const function_table& functions() {
   static const function_table all{
       {device_here,
        [](const worker& me) { return me.stream() ? me.place().device : -1; }},
-      {cpu_here, [](const worker& me) { return me.cpu(); }},
       {filled,
        [](const worker& me, float by) -> task<tensor> {
          tensor host({4, 25}, dtype::float32);

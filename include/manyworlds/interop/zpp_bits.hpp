@@ -18,8 +18,9 @@ namespace manyworlds::inline v0 {
 /// and its members in what controller and workers compare: a type that has changed gets
 /// another.
 ///
-/// `template <> inline constexpr std::string_view mw::zpp_bits_name<request> =
-/// "request/1";` `inline constexpr mw::remote_function<int(request)> begin{"begin"};`
+/// `template <> inline constexpr std::string_view mw::zpp_bits_name<ask> = "ask/1";`
+///
+/// `inline constexpr mw::remote_function<int(ask)> begin{"begin"};`
 ///
 /// Such a value has 16 MiB at most, in bytes and in what a container of it claims to
 /// hold, and nests 64 deep. Errors: value_error for bytes that are none of this type's,
