@@ -206,6 +206,10 @@ task<void> check_data(const session& s) {
 
   const dref<tensor> none = co_await s.empty(shape(0), dtype::float32);
   CHECK((co_await at(s, none, 0)).empty());
+  // A register of which only the worker knows that it is a tensor.
+  const dref<any_value> unknown = co_await s.call(any_function("filled"), 3.0F);
+  const any_value found = co_await s.copy_from(unknown, 1);
+  CHECK(value_of(found.as<tensor>()) == 4);
   const shape wanted(3, 4);
   const tensor made = co_await s.call(made_by_blocking, wanted).from(1);
   CHECK(made.shape() == wanted);

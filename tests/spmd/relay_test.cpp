@@ -1,6 +1,7 @@
 // Agents pass on what their workers are told and say (disco A55, A64).
 #include <sys/types.h>
 
+#include <array>
 #include <csignal>
 #include <functional>
 #include <thread>
@@ -368,14 +369,34 @@ void as_controller(Body body) {
   (void)agent.end();
 }
 
-task<void> give(world& w, command_head command, std::uint64_t behind, lane on) {
+task<void> give(world& w, command_head command, std::uint64_t behind, lane on,
+                const std::vector<std::byte>& block = {}) {
   command_for head{};
   head.command = command;
   head.targets = 1;
   command_target target{};
   target.incarnation = 1;
   target.behind = behind;
-  co_await w.send_message(head, std::as_bytes(std::span(&target, 1)), to{1}, on);
+  const std::array<const_buffer_view, 2> rest{
+      const_buffer_view(std::as_bytes(std::span(&target, 1))),
+      const_buffer_view(std::span<const std::byte>(block))};
+  co_await w.send_message(head, rest, to{1}, on);
+}
+
+/// Lets the agent start a worker, and returns its process once it has joined.
+task<pid_t> started_at(world& w, std::string store) {
+  order_head order{};
+  order.kind = order_kind::start;
+  order.incarnation = 1;
+  const detail::worker_invitation invitation{{"of tests", 0, 1, 1, patient()},
+                                             std::move(store)};
+  const std::string invited = invitation.text();
+  co_await w.send_message(order, invited, to{1}, orders);
+  const auto report = co_await w.recv_message<report_head>(from{1}, orders);
+  CHECK(report.head.kind == report_kind::started);
+  const auto word = co_await w.recv_message<word_of>(from{1}, commands);
+  CHECK(word.head.kind == word_kind::joined);
+  co_return static_cast<pid_t>(report.head.pid);
 }
 
 }  // namespace
@@ -402,16 +423,49 @@ TEST_CASE("an agent refuses commands of which the lengths contradict each other"
   }
 }
 
+TEST_CASE("a worker of a node that is stopped may be alerted any number of times") {
+  as_controller([](world& w, std::string store) -> task<void> {
+    const pid_t pid = co_await started_at(w, store);
+    REQUIRE(pid > 0);
+    REQUIRE(::kill(pid, SIGSTOP) == 0);
+    constexpr std::uint64_t alerts = 40'000;
+    command_head head{};
+    head.kind = command_kind::alert;
+    for (std::uint64_t i = 0; i < alerts; ++i) co_await give(w, head, 0, urgent);
+    head.kind = command_kind::sync;
+    head.call = 1;
+    co_await give(w, head, alerts, commands);
+    REQUIRE(::kill(pid, SIGCONT) == 0);
+    const auto word = co_await w.recv_message<word_of>(from{1}, commands);
+    CHECK(word.head.kind == word_kind::reply);
+    CHECK(word.head.reply.call == 1);
+    co_await w.leave();
+  });
+}
+
+TEST_CASE(
+    "an agent keeps 64 MiB of answers for a worker that does not read, and no more") {
+  as_controller([](world& w, std::string store) -> task<void> {
+    const pid_t pid = co_await started_at(w, store);
+    REQUIRE(pid > 0);
+    REQUIRE(::kill(pid, SIGSTOP) == 0);
+    const std::vector<std::byte> block(std::size_t{4} << 20);
+    command_head head{};
+    head.kind = command_kind::answer;
+    head.values_bytes = static_cast<std::uint32_t>(block.size());
+    for (int i = 0; i < 40; ++i) co_await give(w, head, 0, urgent, block);
+    const auto word = co_await w.recv_message<word_of>(from{1}, commands);
+    CHECK(word.head.kind == word_kind::over);
+    std::string why(word.info.bytes, ' ');
+    co_await w.recv(std::as_writable_bytes(std::span(why)), from{1}, commands);
+    CHECK(tells(why, "does not read what it is told"));
+    co_await w.leave();
+  });
+}
+
 TEST_CASE("a command waits at the agent for the urgent ones that were told before it") {
   as_controller([](world& w, std::string store) -> task<void> {
-    order_head order{};
-    order.kind = order_kind::start;
-    order.incarnation = 1;
-    const detail::worker_invitation invitation{{"of tests", 0, 1, 1, patient()}, store};
-    const std::string invited = invitation.text();
-    co_await w.send_message(order, invited, to{1}, orders);
-    auto word = co_await w.recv_message<word_of>(from{1}, commands);
-    CHECK(word.head.kind == word_kind::joined);
+    (void)co_await started_at(w, store);
     command_head head{};
     head.kind = command_kind::sync;
     head.call = 1;
@@ -420,7 +474,7 @@ TEST_CASE("a command waits at the agent for the urgent ones that were told befor
                          doctest::Contains("timed out"), world_error);
     head.kind = command_kind::ask;
     co_await give(w, head, 0, urgent);
-    word = co_await w.recv_message<word_of>(from{1}, commands);
+    auto word = co_await w.recv_message<word_of>(from{1}, commands);
     CHECK(word.head.reply.kind == reply_kind::status);
     std::vector<std::byte> said(word.info.bytes);
     co_await w.recv(said, from{1}, commands);
