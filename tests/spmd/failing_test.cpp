@@ -56,6 +56,16 @@ TEST_CASE("a call's error says in which line it was awaited") {
     }
     CHECK(at == before + 9);
     CHECK(x);
+    // Of one that a scope awaits: the line that spawned it.
+    try {
+      co_await scope::run([&](scope& children) -> task<void> {
+        children.spawn(s.call(fails_on, 0));
+        co_return;
+      });
+    } catch (const call_error& e) {
+      at = line_of(e);
+    }
+    CHECK(at == before + 19);
   });
 }
 

@@ -12,7 +12,9 @@
 
 #include "manyworlds/detail/assertion.hpp"
 #include "manyworlds/detail/body.hpp"
+#include "manyworlds/detail/promise.hpp"
 #include "manyworlds/detail/scope_child.hpp"
+#include "manyworlds/source_position.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -67,13 +69,14 @@ class scope {
 
   /// Starts a child that awaits an operation, or anything else that a task can await. It
   /// is moved into the child's frame, also if it has a deadline or a token. What the
-  /// await gives is dropped: a value that owns something does not compile.
+  /// await gives is dropped: a value that owns something does not compile. An error that
+  /// names the line of its await names the one that spawned it.
   ///
   /// Lifetime: what an operation refers to, such as its buffers, must live until the
   /// child has ended; the body's locals may be gone before. Errors: none here; what the
   /// await throws is the child's.
   template <detail::awaited_in_child Awaitable>
-  void spawn(Awaitable&& awaitable);
+  void spawn(Awaitable&& awaitable, source_position where = source_position());
 
   /// Starts `f(args...)` as a child. The callable and its arguments are moved into the
   /// child's frame, so that a capturing lambda may be written here. Errors: none here;
@@ -213,7 +216,7 @@ task<void> await_and_drop(Awaitable awaitable) {
 }  // namespace detail
 
 template <detail::awaited_in_child Awaitable>
-void scope::spawn(Awaitable&& awaitable) {
+void scope::spawn(Awaitable&& awaitable, [[maybe_unused]] source_position where) {
   constexpr bool is_named = std::is_lvalue_reference_v<Awaitable>;
   constexpr bool owns_nothing =
       is_named || std::is_void_v<await_result_t<std::decay_t<Awaitable>>> ||
@@ -224,6 +227,7 @@ void scope::spawn(Awaitable&& awaitable) {
   static_assert(owns_nothing,
                 "what this await gives owns something, which would be lost: spawn a "
                 "lambda, [&]() -> mw::task<void> {...}, that awaits it and uses it");
+  if constexpr (detail::notes_its_place<Awaitable>) awaitable.note_place(where);
   if constexpr (!is_named && owns_nothing)
     spawn(detail::await_and_drop<Awaitable>(std::forward<Awaitable>(awaitable)));
 }

@@ -169,7 +169,7 @@ class MANYWORLDS_MUST_AWAIT remote_call : public detail::not_for_asio {
     return std::move(*this);
   }
 
-  /// Is told where it is awaited.
+  /// Is told where it is awaited, or spawned; the first place that it hears stands.
   void note_place(source_position where) noexcept {
     if (request_.where.line() == 0) request_.where = where;
   }
