@@ -26,7 +26,7 @@ missing_by_name() {
     command -v "$tool" >/dev/null || echo "  the program $tool"
   done
   for header in liburing.h fmt/format.h doctest/doctest.h openssl/hmac.h ares.h \
-    curl/curl.h nlohmann/json.hpp CLI/CLI.hpp asio.hpp; do
+    curl/curl.h nlohmann/json.hpp CLI/CLI.hpp asio.hpp toml++/toml.h sqlite3.h; do
     echo "#include <$header>" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1 ||
       echo "  the header <$header>"
   done
@@ -60,7 +60,7 @@ $missing"
 build_packages=(
   g++ meson ninja-build pkg-config cmake make python3
   liburing-dev libfmt-dev libssl-dev libc-ares-dev libcurl4-openssl-dev nlohmann-json3-dev
-  libcli11-dev libpmix-dev libmicrohttpd-dev
+  libcli11-dev libpmix-dev libmicrohttpd-dev libtomlplusplus-dev libsqlite3-dev
 )
 test_packages=(doctest-dev iproute2 libasio-dev libcpp-httplib-dev etcd-server openssl
   openmpi-bin mpich)

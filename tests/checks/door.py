@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 include = pathlib.Path(__file__).resolve().parents[2] / "include"
-umbrellas = ["manyworlds", "serve", "gpu", "launch", "spmd", "testing", "mw"]
+umbrellas = ["manyworlds", "serve", "gpu", "launch", "spmd", "mpmd", "testing", "mw"]
 # They adapt other libraries, so that no umbrella includes them.
 alone = ["format", "interop/asio", "interop/reply_feed", "interop/resume_on", "interop/zpp_bits"]
 most_headers = 140

@@ -5,10 +5,10 @@ import re
 import sys
 
 root = pathlib.Path(__file__).resolve().parents[2]
-below_to_above = "coro io memory link store backend host nccl world serve launch weights spmd testing".split()
+below_to_above = "coro io memory link store backend host nccl world serve launch weights spmd mpmd testing".split()
 # Beside the layers: anyone may report to observe, and interop may adapt anything.
 free = {"observe": True, "interop": False}
-private = re.compile(r"liburing|linux/io_uring|fmt/|cuda|nccl|openssl/|ares|nlohmann/|CLI/")
+private = re.compile(r"liburing|linux/io_uring|fmt/|cuda|nccl|openssl/|ares|nlohmann/|toml|sqlite|CLI/")
 include = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 
 

@@ -1,0 +1,7 @@
+// MPMD: jobs as graphs of roles, whose edges are worlds.
+#pragma once
+
+#include "manyworlds/mpmd/graph_error.hpp"
+#include "manyworlds/mpmd/job_graph.hpp"
+#include "manyworlds/mpmd/job_placement.hpp"
+#include "manyworlds/mpmd/node_resources.hpp"
