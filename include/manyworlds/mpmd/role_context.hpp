@@ -1,0 +1,128 @@
+// Role context: the place of a process in a role graph, and the worlds of its edges.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/launch/launch_context.hpp"
+#include "manyworlds/mpmd/job_graph.hpp"
+#include "manyworlds/mpmd/job_placement.hpp"
+#include "manyworlds/world/runtime.hpp"
+#include "manyworlds/world/world.hpp"
+
+namespace manyworlds::inline v0 {
+
+namespace detail {
+class role_core;
+}  // namespace detail
+
+/// What became of a peer at an edge.
+enum class peer_event_kind : std::uint8_t {
+  peer_came,  ///< the edge's world is up for the first time
+  peer_lost,  ///< it broke, or the peer left
+  peer_back,  ///< it is up again, perhaps with another incarnation
+};
+
+[[nodiscard]] std::string_view name_of(peer_event_kind kind) noexcept;
+
+struct peer_event {
+  peer_event_kind kind = peer_event_kind::peer_came;
+  std::string edge;
+  /// The peer; of an edge that is a group, its role is empty: one of its members.
+  instance_id peer;
+  std::uint64_t epoch = 0;
+  /// Of `peer_lost`: why, for people.
+  std::string why;
+};
+
+/// The place of this process in its job, as its agent gave it.
+///
+///     int main() {
+///       mw::role_context self;
+///       mw::runtime rt(self.runtime());
+///       page_pool pages;  // outlives every epoch of every edge
+///       const auto body = [&](mw::scope& s) -> mw::task<void> {
+///         s.spawn(self.each("kv", [&](mw::world& w) { return take_pages(w, pages); }));
+///         self.ready();
+///         co_await self.leaving();
+///       };
+///       return self.run(rt, body);
+///     }
+///
+/// It is a `launch_context`, in which the instances of the role are the ranks. Master,
+/// agent and store may go and come again; the worlds of its edges do not notice.
+///
+/// Thread: made in main; all else within `run`, on the runtime's reactor, but `ready` and
+/// `progress`, which any may call. Lifetime: it outlives the tasks it gave. Errors:
+/// std::logic_error outside of `run`, and for an edge that this role has not.
+class role_context : public launch_context {
+ public:
+  /// Takes one world of an edge. It is called anew for each epoch.
+  using world_body = std::function<task<void>(class world&)>;
+  /// The whole program, with a scope of its own.
+  using role_body = std::function<task<void>(scope&)>;
+  /// Says whether this role, as a controller, copes with the loss of an instance.
+  using failover_handler = std::function<task<bool>(instance_id)>;
+
+  /// Reads the environment of this process. Thread: call it in main before other threads
+  /// start. Errors: launch_error naming the variable that is missing or makes no sense.
+  role_context();
+  /// Reads these variables alone. Errors: as above.
+  explicit role_context(const launch_variables& variables);
+
+  [[nodiscard]] const instance_id& instance() const noexcept;
+  /// Returns the name of the node that it runs on.
+  [[nodiscard]] const std::string& node() const noexcept;
+  /// Returns the job's graph. Precondition: within `run`.
+  [[nodiscard]] const job_graph& graph() const;
+
+  /// Joins the agent, runs `body` to its end, cancels what its scope still runs, and
+  /// returns the exit code; error file, SIGTERM and SIGINT as in `launch_context::run`.
+  [[nodiscard]] int run(class runtime& rt, role_body body, job_options options = {});
+  /// Does the same on a runtime that runs already, such as a simulated one. Errors: what
+  /// `body` threw; std::runtime_error if the agent refuses this process.
+  [[nodiscard]] task<void> run_in(class runtime& rt, role_body body);
+
+  /// Keeps a world of two with each peer of a bulk edge (`pairs` or `aligned`), as peers
+  /// come, go and come again, and runs `body` in each, side by side. The instance of
+  /// `from` is rank 0. Lasts until it is cancelled; an exception of a body that is not of
+  /// its world ends it (`keep`).
+  [[nodiscard]] task<void> each(std::string edge, world_body body);
+  /// Keeps the world of a bulk edge that is a `group`: ranks are those of `from` by
+  /// index, then those of `to`. Ends when the body returns.
+  [[nodiscard]] task<void> world(std::string edge, world_body body);
+  using launch_context::world;
+  /// Returns the next change at an edge that `each` or `world` keeps. Of 1,024 that wait,
+  /// the oldest is dropped.
+  [[nodiscard]] task<peer_event> next_peer_event();
+
+  /// Says that this instance is ready: those that come after it may start.
+  void ready() noexcept;
+  /// Says how far it is.
+  void progress(std::uint64_t steps) noexcept;
+  /// Waits until this process shall leave: the job ends, or it is replaced. It has the
+  /// role's `drain` for that.
+  [[nodiscard]] task<void> leaving();
+
+  /// Records a fact of up to 64 KiB for the next incarnation; an instance has 64 of them
+  /// at most. Ends once it is durable; it waits for a master as long as there is none.
+  /// Errors: std::invalid_argument if it is too large, or one too many.
+  [[nodiscard]] task<void> record(std::string key, std::string value);
+  /// Returns what earlier incarnations have recorded.
+  [[nodiscard]] const std::map<std::string, std::string>& facts() const;
+
+  /// Sets what answers for the roles that this one controls; without it, and where it
+  /// takes longer than a second or throws, the answer is no. Precondition: within `run`.
+  void on_failover(failover_handler handler);
+
+ private:
+  std::shared_ptr<detail::role_core> core_;
+};
+
+}  // namespace manyworlds::inline v0

@@ -1,0 +1,205 @@
+#include "mpmd/agent_instance.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+#include "exception_text.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/within.hpp"
+#include "manyworlds/process_address.hpp"
+#include "mpmd/role_variables.hpp"
+#include "world/runtime_core.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+using agent_wire::word_kind;
+
+/// Returns the 22nd field of /proc/PID/stat; 0 where there is none.
+static std::uint64_t start_time_of(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  // The name, in parentheses, may hold spaces and parentheses.
+  const std::size_t name_end = all.rfind(')');
+  if (name_end == std::string::npos) return 0;
+  std::istringstream in(all.substr(name_end + 1));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) in >> field;
+  return std::strtoull(field.c_str(), nullptr, 10);
+}
+
+static std::string joined(const std::vector<std::string>& all) {
+  std::string text;
+  for (const std::string& one : all) text += (text.empty() ? "" : ",") + one;
+  return text;
+}
+
+static process_options options_of(const agent_place& place, const agent_word& ensure,
+                                  const std::string& token) {
+  const start_spec& spec = ensure.spec;
+  process_options how(spec.command.front(),
+                      {spec.command.begin() + 1, spec.command.end()});
+  for (const auto& [name, value] : spec.variables) how.set(name, value);
+  for (auto& [name, value] : variables_of_role(place, ensure, token))
+    how.set(name, value);
+  if (spec.has_gpus_of_its_own) how.set("CUDA_VISIBLE_DEVICES", joined(spec.gpus));
+  if (!spec.folder.empty()) how.folder(spec.folder);
+  if (!spec.cpus.empty()) how.cpus({spec.cpus.begin(), spec.cpus.end()});
+  if (place.guard != nullptr) how.guarded_by(*place.guard);
+  if (!place.log_folder.empty()) {
+    const std::string folder =
+        fmt::format("{}/{}", place.log_folder, ensure.instance.text());
+    std::filesystem::create_directories(folder);
+    how.output(to_file(fmt::format("{}/{}.log", folder, ensure.incarnation)));
+  }
+  return how;
+}
+
+agent_instance::agent_instance(runtime& rt, const agent_place& place,
+                               const agent_word& ensure,
+                               std::function<void(const agent_instance&)> told)
+    : runtime_(rt),
+      spec_(ensure.spec),
+      token_(fmt::format("{:016x}", access::core(rt).random_word())),
+      told_(std::move(told)) {
+  report_.instance = ensure.instance;
+  report_.incarnation = ensure.incarnation;
+  try {
+    if (spec_.command.empty()) throw std::invalid_argument("no program is named");
+    process_ =
+        std::make_unique<supervised_process>(rt, options_of(place, ensure, token_));
+  } catch (const std::exception& e) {
+    report_.exit.kind = exit_kind::not_started;
+    report_.exit.text = fmt::format("cannot be started: {}", e.what());
+  }
+}
+
+void agent_instance::become(instance_life life) {
+  report_.life = life;
+  told_(*this);
+}
+
+// --- its process ----------------------------------------------------------------------
+
+task<void> agent_instance::run(std::shared_ptr<agent_instance> self) {
+  agent_instance& own = *self;
+  if (own.process_) {
+    bool has_started = false;
+    try {
+      co_await own.process_->started();
+      has_started = true;
+    } catch (const process_error&) {
+      // Why is the reason of its end.
+    }
+    if (has_started && !own.is_told_to_end_) {
+      own.report_.pid = own.process_->pid();
+      own.report_.start_time = start_time_of(own.process_->pid());
+      own.become(own.spec_.waits_until_ready ? instance_life::running
+                                             : instance_life::ready);
+    }
+    const exit_reason reason = co_await own.process_->ended();
+    own.report_.exit = {reason.kind, reason.code, reason.signal, reason.text()};
+    try {
+      // What it has started ends with it, before another incarnation begins.
+      co_await own.process_->stop(grace(duration::zero()));
+    } catch (const process_error& e) {
+      own.report_.exit.text += fmt::format("; {}", e.what());
+    }
+  }
+  own.become(instance_life::ended);
+  own.over_.set();
+}
+
+task<void> agent_instance::end(std::shared_ptr<agent_instance> self, bool drains) {
+  agent_instance& own = *self;
+  const bool is_first = !std::exchange(own.is_told_to_end_, true);
+  if (own.is_over() || !is_first || !own.process_) co_return;
+  own.become(instance_life::ending);
+  if (drains && own.is_joined_ && own.spec_.drain > duration::zero()) {
+    agent_word leaving;
+    leaving.kind = word_kind::leaving;
+    leaving.instance = own.report_.instance;
+    leaving.incarnation = own.report_.incarnation;
+    own.pass(std::move(leaving));
+    try {
+      static_cast<void>(co_await own.process_->ended().within(own.spec_.drain));
+    } catch (const timed_out&) {
+      // It has had its time.
+    }
+  }
+  try {
+    co_await own.process_->stop(grace(own.spec_.grace));
+  } catch (const process_error& e) {
+    access::core(own.runtime_).log(log_level::error, e.what());
+  }
+}
+
+// --- its workload ---------------------------------------------------------------------
+
+void agent_instance::pass(agent_word word) {
+  if (is_joined_) to_workload_.push(std::move(word));
+}
+
+task<void> agent_instance::serve(std::shared_ptr<agent_instance> self, world& w,
+                                 const std::string& graph, agent_outbox& to_master) {
+  agent_instance& own = *self;
+  const struct joining {
+    agent_instance& of;
+    explicit joining(agent_instance& own) : of(own) { of.is_joined_ = true; }
+    ~joining() {
+      of.is_joined_ = false;
+      of.to_workload_.clear();
+    }
+  } while_it_lasts(own);
+  agent_word place;
+  place.kind = word_kind::place;
+  place.instance = own.report_.instance;
+  place.incarnation = own.report_.incarnation;
+  place.spec.facts = own.spec_.facts;
+  place.graph = graph;
+  own.to_workload_.push(std::move(place));
+  if (own.report_.life == instance_life::ending) {
+    agent_word leaving;
+    leaving.kind = word_kind::leaving;
+    leaving.instance = own.report_.instance;
+    leaving.incarnation = own.report_.incarnation;
+    own.to_workload_.push(std::move(leaving));
+  }
+  auto read = [&]() -> task<void> {
+    for (;;) {
+      const agent_word word = co_await receive_word(w, 1);
+      if (!own.hear(word, to_master)) w.fail("a workload says what only others do");
+    }
+  };
+  co_await when_any(read(), own.to_workload_.write(w, 1));
+}
+
+bool agent_instance::hear(const agent_word& word, agent_outbox& to_master) {
+  switch (word.kind) {
+    case word_kind::ready:
+      if (report_.life == instance_life::running) become(instance_life::ready);
+      return true;
+    case word_kind::progress:
+      report_.progress = word.steps;
+      return true;
+    case word_kind::fact:
+    case word_kind::answer: {
+      agent_word passed = word;
+      if (word.kind == word_kind::fact) {
+        passed.instance = report_.instance;
+        passed.incarnation = report_.incarnation;
+      }
+      to_master.push(std::move(passed));
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+}  // namespace manyworlds::inline v0::detail

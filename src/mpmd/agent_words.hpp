@@ -1,0 +1,117 @@
+// Agent words: what a job's master, the agents of its nodes, and the workloads that use
+// the library say to each other.
+//
+// Master and agent share a world of two, in which the master is rank 0, and so do an
+// agent and a workload, in which the agent is rank 0. Each message is a head and a text
+// of JSON. The agent begins, with `hello`; the master answers with `welcome`, and then
+// gives orders, which are idempotent. A connection belongs to one term. A workload begins
+// with `join`, and is answered by `place`.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/mpmd/job_graph.hpp"
+#include "manyworlds/mpmd/node_resources.hpp"
+#include "manyworlds/time.hpp"
+#include "manyworlds/world/world.hpp"
+#include "mpmd/instance_report.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+namespace agent_wire {
+
+inline constexpr std::uint32_t version = 1;
+/// What an agent has to say of 4,096 instances is less.
+inline constexpr std::size_t longest_text = std::size_t{4} * 1024 * 1024;
+
+enum class word_kind : std::uint32_t {
+  // Of an agent.
+  hello = 1,
+  report,
+  fact,
+  answer,
+  // Of the master.
+  welcome,
+  ensure,
+  end,
+  recorded,
+  fact_recorded,
+  ask,
+  over,
+  // Of a workload to its agent; it also says `fact` and `answer`.
+  join,
+  ready,
+  progress,
+  // Of an agent to a workload; it also says `ask` and `fact_recorded`.
+  place,
+  leaving,
+  // Of each: why it will not go on with the other one.
+  refusal,
+};
+
+struct word_head {
+  word_kind kind;
+  std::uint32_t version;
+};
+
+}  // namespace agent_wire
+
+/// How an instance is started. All of it travels, so that an agent needs no graph.
+struct start_spec {
+  std::vector<std::string> command;
+  std::string folder;
+  std::map<std::string, std::string> variables;
+  std::vector<std::uint32_t> cpus;
+  std::vector<std::string> gpus;
+  bool has_gpus_of_its_own = false;  ///< otherwise it sees those of the agent
+  bool waits_until_ready = false;
+  duration drain{};
+  duration grace{};
+  std::map<std::string, std::string> facts;  ///< what earlier incarnations have recorded
+
+  friend bool operator==(const start_spec&, const start_spec&) = default;
+};
+
+/// One message, in the fields that belong to its kind.
+struct agent_word {
+  agent_wire::word_kind kind = agent_wire::word_kind::hello;
+  /// Of `hello`: the highest that the agent has heard of. Of `welcome`: the master's.
+  std::uint64_t term = 0;
+  node_resources node;               ///< of `hello`
+  std::string agent;                 ///< of `hello`: names the agent's process
+  std::vector<instance_report> has;  ///< of `hello`; of `report`, one
+  /// Of those that are about an instance.
+  instance_id instance;
+  std::uint64_t incarnation = 0;
+  /// Of `ensure`; of `place`, the facts in it.
+  start_spec spec;
+  std::string graph;        ///< of `welcome` and `place`: the job's, as JSON
+  std::uint64_t steps = 0;  ///< of `progress`
+  std::string key;          ///< of `fact` and `fact_recorded`
+  /// Of `fact`, any bytes; of `join`, what proves it; of `refusal`, why.
+  std::string value;
+  instance_id about;        ///< of `ask` and `answer`: the instance that failed
+  bool is_handled = false;  ///< of `answer`
+  bool drains = false;      ///< of `end`: a workload that is joined is first let drain
+
+  friend bool operator==(const agent_word&, const agent_word&) = default;
+};
+
+[[nodiscard]] std::string text_of(const agent_word& word);
+/// Errors: std::invalid_argument naming what cannot be read. It allocates no more than a
+/// few times the text (law 11).
+[[nodiscard]] agent_word agent_word_from(agent_wire::word_kind kind,
+                                         std::string_view text);
+
+/// Sends a word. Errors: those of the world.
+[[nodiscard]] task<void> send_word(world& w, rank_t peer, agent_word word);
+/// Receives the next one. What cannot be read, is too long or of another version breaks
+/// the world by a sentence. Errors: those of the world.
+[[nodiscard]] task<agent_word> receive_word(world& w, rank_t peer);
+
+}  // namespace manyworlds::inline v0::detail

@@ -1,0 +1,126 @@
+#include "mpmd/failover_coordinator.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "duration_text.hpp"
+#include "manyworlds/detail/assertion.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+constexpr recorded_time shortest_pause = 50;
+constexpr recorded_time longest_pause = 5000;
+
+recorded_time pause_after(std::size_t failures) noexcept {
+  recorded_time pause = shortest_pause;
+  for (std::size_t n = 1; n < failures && pause < longest_pause; ++n) pause *= 2;
+  return std::min(pause, longest_pause);
+}
+
+/// Forgets what lies before the window.
+static void prune(std::vector<recorded_time>& times, duration window, recorded_time now) {
+  const auto length =
+      std::chrono::duration_cast<std::chrono::milliseconds>(window).count();
+  std::erase_if(times, [&](recorded_time t) { return now - t >= length; });
+}
+
+void failover_coordinator::failed(std::size_t instance, recorded_time now,
+                                  const std::string& why) {
+  instance_record& record = job_.change(instance);
+  const graph_role& role = job_.role_of(instance);
+  if (role.restarts == restart_when::never) {
+    give_up(instance, now, why);
+    return;
+  }
+  prune(record.failures, role.budget.per, now);
+  record.failures.push_back(now);
+  if (record.failures.size() > role.budget.tries) {
+    give_up(instance, now,
+            fmt::format("{}; it has failed {} times within {}", why,
+                        record.failures.size(), duration_text(role.budget.per)));
+    return;
+  }
+  recover(instance, now + pause_after(record.failures.size()));
+}
+
+void failover_coordinator::lost_with_node(std::size_t instance, recorded_time now) {
+  instance_record& record = job_.change(instance);
+  record.place.node.clear();
+  recover(instance, now);
+}
+
+void failover_coordinator::recover(std::size_t instance, recorded_time not_before) {
+  for (const std::size_t n : regions_.of(instance)) {
+    if (job_.at(n).phase != instance_phase::running) continue;
+    instance_record& member = job_.change(n);
+    member.phase = instance_phase::waiting;
+    member.not_before = std::max(member.not_before, not_before);
+  }
+}
+
+std::size_t failover_coordinator::left_of(std::size_t role) const {
+  const auto [first, end] = job_.range_of(role);
+  std::size_t left = 0;
+  for (std::size_t n = first; n < end; ++n) {
+    const instance_record& record = job_.at(n);
+    const bool has_ended_well =
+        record.phase == instance_phase::ended && record.exit && record.exit->is_success();
+    const bool is_wanted = record.phase == instance_phase::running ||
+                           record.phase == instance_phase::waiting;
+    left += is_wanted || has_ended_well ? 1 : 0;
+  }
+  return left;
+}
+
+void failover_coordinator::give_up(std::size_t instance, recorded_time now,
+                                   const std::string& why) {
+  job_.change(instance).phase = instance_phase::ended;
+  const graph_role& role = job_.role_of(instance);
+  if (left_of(job_.role_number(instance)) >= role.counts.min) return;
+  const std::string told = fmt::format("{}: {}", job_.id(instance).text(), why);
+  if (role.restarts == restart_when::never) {
+    const auto& exit = job_.at(instance).exit;
+    end_job(exit && exit->shell_code() != 0 ? exit->shell_code() : 1, told);
+  } else {
+    restart_job(now, told);
+  }
+}
+
+void failover_coordinator::restart_job(recorded_time now, const std::string& why) {
+  job_record& job = job_.change_job();
+  const retry_budget& budget = job_.graph().whole_job;
+  prune(job.restarts, budget.per, now);
+  if (job.restarts.size() >= budget.tries) {
+    end_job(1, fmt::format("{}; the job was started again {} times within {}", why,
+                           job.restarts.size(), duration_text(budget.per)));
+    return;
+  }
+  job.restarts.push_back(now);
+  ++job.restart_count;
+  job.stage = job_stage::starting;
+  job.why = why;
+  job.is_placed = false;
+  const recorded_time not_before = now + pause_after(job.restarts.size());
+  for (std::size_t n = 0; n < job_.size(); ++n) {
+    if (job_.id(n).index >= job_.role_of(n).counts.start) continue;
+    instance_record& record = job_.change(n);
+    record.phase = instance_phase::waiting;
+    record.not_before = not_before;
+    record.failures.clear();
+    record.place.node.clear();
+  }
+}
+
+void failover_coordinator::end_job(int exit_code, std::string why) {
+  MW_ASSERT(job_.job().stage < job_stage::stopping, "a job ends once");
+  job_record& job = job_.change_job();
+  job.stage = job_stage::stopping;
+  job.exit_code = exit_code;
+  job.why = std::move(why);
+}
+
+}  // namespace manyworlds::inline v0::detail

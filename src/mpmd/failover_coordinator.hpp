@@ -1,0 +1,50 @@
+// Failover coordinator: what follows when an instance has failed.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "mpmd/instance_regions.hpp"
+#include "mpmd/job_context.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+/// Decides by budgets, the smallest level first: the instance or its region is started
+/// again, then the whole job, then the job ends. It changes the context and nothing else.
+///
+/// A failure is charged once, to the instance that failed (law G-e); those of its region
+/// are victims. A region that recovers already takes in what fails in it meanwhile, which
+/// starts with it. An instance that is lost with its node is not charged. Independent
+/// regions recover side by side.
+class failover_coordinator {
+ public:
+  failover_coordinator(job_context& job, const instance_regions& regions) noexcept
+      : job_(job), regions_(regions) {}
+
+  /// The incarnation of that instance has ended by itself: by a failure, or in order
+  /// though its role is always started again.
+  void failed(std::size_t instance, recorded_time now, const std::string& why);
+  /// It is gone with its node, and is placed anew.
+  void lost_with_node(std::size_t instance, recorded_time now);
+  /// The whole job is started again, or ends if its budget is spent.
+  void restart_job(recorded_time now, const std::string& why);
+  /// The job ends, with that exit code.
+  void end_job(int exit_code, std::string why);
+
+ private:
+  /// Lets the region of an instance wait for its next start.
+  void recover(std::size_t instance, recorded_time not_before);
+  /// It is not started again. The job goes on while enough of its role are left.
+  void give_up(std::size_t instance, recorded_time now, const std::string& why);
+  [[nodiscard]] std::size_t left_of(std::size_t role) const;
+
+  job_context& job_;
+  const instance_regions& regions_;
+};
+
+/// Returns how many milliseconds pass before the try after so many failures: 50, and
+/// twice as many each time, up to 5 s.
+[[nodiscard]] recorded_time pause_after(std::size_t failures) noexcept;
+
+}  // namespace manyworlds::inline v0::detail

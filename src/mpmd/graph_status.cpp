@@ -1,0 +1,105 @@
+#include "mpmd/graph_status.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace manyworlds::inline v0::detail {
+
+using nlohmann::json;
+
+constexpr std::size_t most_events = 256;
+
+void graph_status::note(recorded_time when, std::string what) {
+  events_.emplace_back(when, std::move(what));
+  if (events_.size() > most_events) events_.pop_front();
+}
+
+void graph_status::note_changes(const job_manager& manager, recorded_time now) {
+  const job_context& job = manager.context();
+  seen_.resize(job.size());
+  for (std::size_t n = 0; n < job.size(); ++n) {
+    const instance_record& record = job.at(n);
+    const instance_report* const report = manager.nodes().current(n, record);
+    const bool is_ready = report != nullptr && report->life == instance_life::ready;
+    seen& last = seen_[n];
+    const std::string name = job.id(n).text();
+    if (record.incarnation != last.incarnation) {
+      note(now, fmt::format("{}: incarnation {} starts on {}", name, record.incarnation,
+                            record.place.node));
+    }
+    if (record.phase != last.phase && record.phase == instance_phase::waiting &&
+        last.incarnation > 0) {
+      const char* const why = record.exit ? record.exit->text.c_str() : "with its node";
+      note(now,
+           fmt::format("{}: incarnation {} is over: {}", name, last.incarnation, why));
+    }
+    if (record.phase != last.phase && record.phase == instance_phase::ended) {
+      note(now, fmt::format("{}: ended for good{}{}", name, record.exit ? ": " : "",
+                            record.exit ? record.exit->text : ""));
+    }
+    if (is_ready && !last.is_ready)
+      note(now, fmt::format("{}: incarnation {} is ready", name, record.incarnation));
+    last = {record.incarnation, record.phase, is_ready};
+  }
+  if (stage_ != job.job().stage) {
+    stage_ = job.job().stage;
+    const std::string& why = job.job().why;
+    note(now, fmt::format("the job is {}{}{}", name_of(*stage_), why.empty() ? "" : ": ",
+                          why));
+  }
+}
+
+static json json_of(const node_view& view, const std::string& name) {
+  return {{"name", name},
+          {"is_there", view.is_there()},
+          {"has", view.is_there() ? view.resources.text() : std::string()}};
+}
+
+static json json_of(const job_manager& manager, std::size_t n) {
+  const job_context& job = manager.context();
+  const instance_record& record = job.at(n);
+  const instance_report* const report = manager.nodes().current(n, record);
+  json all{{"instance", job.id(n).text()},
+           {"phase", name_of(record.phase)},
+           {"incarnation", record.incarnation},
+           {"node", record.place.node},
+           {"failures", record.failures.size()}};
+  if (report != nullptr) {
+    all["life"] = name_of(report->life);
+    all["pid"] = report->pid;
+    all["start_time"] = report->start_time;
+    all["steps"] = report->progress;
+  }
+  if (!record.place.gpus.empty()) all["gpus"] = record.place.gpus;
+  if (!record.place.cpus.empty()) all["cpus"] = record.place.cpus;
+  if (!record.place.why.empty()) all["placed"] = record.place.why;
+  if (record.exit) {
+    all["last_end"] = record.exit->text;
+    all["last_code"] = record.exit->shell_code();
+  }
+  return all;
+}
+
+std::string graph_status::text(const job_manager& manager, std::uint64_t term) const {
+  const job_context& job = manager.context();
+  json all{{"job", job.graph().name()},
+           {"term", term},
+           {"stage", name_of(job.job().stage)},
+           {"exit_code", job.job().exit_code},
+           {"why", job.job().why},
+           {"waits_for", manager.waits_for()},
+           {"job_restarts", job.job().restart_count}};
+  json& nodes = all["nodes"] = json::array();
+  for (const auto& [name, view] : manager.nodes().all())
+    nodes.push_back(json_of(view, name));
+  json& instances = all["instances"] = json::array();
+  for (std::size_t n = 0; n < job.size(); ++n)
+    if (job.at(n).phase != instance_phase::idle) instances.push_back(json_of(manager, n));
+  json& events = all["events"] = json::array();
+  for (const auto& [when, what] : events_)
+    events.push_back({{"time", when}, {"what", what}});
+  return all.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace manyworlds::inline v0::detail

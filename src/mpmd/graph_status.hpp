@@ -1,0 +1,37 @@
+// Graph status: how a job stands, as its master tells those who ask.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <utility>
+
+#include "mpmd/job_manager.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+/// Puts together what is told, in JSON, and keeps the last events.
+class graph_status {
+ public:
+  /// Notes that something has happened; the last 256 events are kept.
+  void note(recorded_time when, std::string what);
+  /// Notes what differs from the last call: stages, incarnations, ends.
+  void note_changes(const job_manager& manager, recorded_time now);
+
+  /// Returns the whole as JSON: "job", "term", "stage", "exit_code", "why", "waits_for",
+  /// "job_restarts", "nodes", "instances" and "events".
+  [[nodiscard]] std::string text(const job_manager& manager, std::uint64_t term) const;
+
+ private:
+  struct seen {
+    std::uint64_t incarnation = 0;
+    instance_phase phase = instance_phase::idle;
+    bool is_ready = false;
+  };
+  std::deque<std::pair<recorded_time, std::string>> events_;
+  std::vector<seen> seen_;  // by instance
+  std::optional<job_stage> stage_;
+};
+
+}  // namespace manyworlds::inline v0::detail

@@ -1,0 +1,210 @@
+#include "mpmd/job_agent.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/serve/accept.hpp"
+#include "manyworlds/serve/connect.hpp"
+#include "world/runtime_core.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+using agent_wire::word_kind;
+
+constexpr duration pause_after_trouble = std::chrono::milliseconds(200);
+
+job_agent::job_agent(runtime& rt, store& meeting, node_resources node, agent_place place)
+    : runtime_(rt),
+      meeting_(meeting, place.job),
+      node_(std::move(node)),
+      place_(std::move(place)),
+      name_(fmt::format("{:016x}", access::core(rt).random_word())) {}
+
+task<void> job_agent::run() {
+  auto end = [this]() -> task<void> { co_await told_to_end_; };
+  const auto body = [&](scope& s) -> task<void> {
+    const accept_options workloads{.service = job_meeting::workloads_of(place_.node),
+                                   .most = 4096};
+    s.spawn(accept(runtime_, meeting_.keys(), workloads,
+                   [this](world& w) { return serve_workload(w); }));
+    co_await when_any(follow_masters(s), end());
+    co_await end_all();
+    s.cancel();
+  };
+  co_await scope::run(body);
+  if (!refused_.empty()) throw std::runtime_error(refused_);
+}
+
+// --- masters --------------------------------------------------------------------------
+
+task<void> job_agent::follow_masters(scope& s) {
+  while (!is_over_ && refused_.empty()) {
+    const std::uint64_t least = term_ == 0 ? 0 : term_ - 1;
+    const std::uint64_t term = co_await meeting_.announced_above(least);
+    term_ = std::max(term_, term);
+    const auto serve = [&](world& w) { return serve_master(w, s, term); };
+    auto hear = [&]() -> task<void> {
+      co_await connect(runtime_, meeting_.keys(),
+                       {.service = job_meeting::agents_of(term)}, serve);
+    };
+    auto newer = [&]() -> task<void> {
+      static_cast<void>(co_await meeting_.announced_above(term));
+    };
+    bool is_in_trouble = false;
+    try {
+      co_await when_any(hear(), newer());
+    } catch (const world_error& e) {
+      access::core(runtime_).log(log_level::warning, e.what());
+      is_in_trouble = true;
+    }
+    if (is_in_trouble) co_await sleep_for(pause_after_trouble);
+  }
+}
+
+agent_word job_agent::hello() const {
+  agent_word word;
+  word.kind = word_kind::hello;
+  word.term = term_;
+  word.node = node_;
+  word.agent = name_;
+  for (const auto& [id, instance] : instances_) word.has.push_back(instance->report());
+  return word;
+}
+
+task<void> job_agent::serve_master(world& w, scope& s, std::uint64_t term) {
+  // All is told at once, so that nothing is left to say of before.
+  to_master_.clear();
+  agent_word first = hello();
+  co_await send_word(w, 0, std::move(first));
+  agent_word answer = co_await receive_word(w, 0);
+  if (answer.kind == word_kind::refusal) {
+    refused_ = fmt::format("the master refuses this agent: {}", answer.value);
+    co_return;
+  }
+  if (answer.kind != word_kind::welcome || answer.term != term || answer.term < term_) {
+    w.fail(fmt::format("a master of term {}, where term {} was heard of", answer.term,
+                       term_));
+    co_return;
+  }
+  graph_ = std::move(answer.graph);
+  co_await when_any(obey(w, s), to_master_.write(w, 0));
+}
+
+task<void> job_agent::obey(world& w, scope& s) {
+  while (!is_over_) {
+    agent_word word = co_await receive_word(w, 0);
+    if (word.kind < word_kind::ensure || word.kind > word_kind::over) {
+      w.fail("a master says what only an agent does");
+      continue;
+    }
+    carry_out(std::move(word), s);
+  }
+}
+
+void job_agent::tell(const instance_report& report) {
+  agent_word word;
+  word.kind = word_kind::report;
+  word.has.push_back(report);
+  to_master_.push(std::move(word));
+}
+
+// --- orders ---------------------------------------------------------------------------
+
+std::shared_ptr<agent_instance> job_agent::find(const instance_id& id,
+                                                std::uint64_t incarnation) const {
+  const auto at = instances_.find(id);
+  const bool is_it =
+      at != instances_.end() && at->second->report().incarnation == incarnation;
+  return is_it ? at->second : nullptr;
+}
+
+void job_agent::carry_out(agent_word word, scope& s) {
+  if (word.kind == word_kind::over) {
+    is_over_ = true;
+    return;
+  }
+  if (word.kind == word_kind::ensure) {
+    ensure(std::move(word), s);
+    return;
+  }
+  if (word.kind == word_kind::ask) {
+    const auto at = instances_.find(word.instance);
+    if (at != instances_.end()) at->second->pass(std::move(word));
+    return;
+  }
+  const auto instance = find(word.instance, word.incarnation);
+  if (!instance) return;
+  if (word.kind == word_kind::end) {
+    if (instance->is_over()) {
+      tell(instance->report());
+    } else {
+      s.spawn(agent_instance::end(instance, word.drains));
+    }
+  } else if (word.kind == word_kind::fact_recorded) {
+    instance->pass(std::move(word));
+  } else if (word.kind == word_kind::recorded && instance->is_over()) {
+    instances_.erase(word.instance);
+  }
+}
+
+/// Starts an incarnation once, whatever happens to the order on its way (law G-a).
+void job_agent::ensure(agent_word word, scope& s) {
+  const auto at = instances_.find(word.instance);
+  std::shared_ptr<agent_instance> before;
+  if (at != instances_.end()) {
+    before = at->second;
+    if (before->report().incarnation >= word.incarnation) {
+      tell(before->report());
+      return;
+    }
+    if (!before->is_over()) s.spawn(agent_instance::end(before, false));
+  }
+  const auto told = [this](const agent_instance& of) {
+    if (find(of.report().instance, of.report().incarnation)) tell(of.report());
+  };
+  const auto own = std::make_shared<agent_instance>(runtime_, place_, word, told);
+  instances_[word.instance] = own;
+  s.spawn(start(own, before));
+}
+
+task<void> job_agent::start(std::shared_ptr<agent_instance> own,
+                            std::shared_ptr<agent_instance> before) {
+  if (before) co_await before->over();
+  co_await agent_instance::run(own);
+}
+
+task<void> job_agent::end_all() {
+  const auto body = [&](scope& s) -> task<void> {
+    for (const auto& [id, instance] : instances_)
+      s.spawn(agent_instance::end(instance, false));
+    co_return;
+  };
+  co_await scope::run(body);
+  for (const auto& [id, instance] : instances_) co_await instance->over();
+}
+
+// --- workloads ------------------------------------------------------------------------
+
+task<void> job_agent::serve_workload(world& w) {
+  const agent_word join = co_await receive_word(w, 1);
+  const auto instance = find(join.instance, join.incarnation);
+  const bool is_own = join.kind == word_kind::join && instance && !instance->is_over() &&
+                      instance->knows(join.value);
+  if (!is_own) {
+    agent_word refusal;
+    refusal.kind = word_kind::refusal;
+    refusal.value =
+        fmt::format("no process of {} is known by that token", join.instance.text());
+    co_await send_word(w, 1, std::move(refusal));
+    co_return;
+  }
+  co_await agent_instance::serve(instance, w, graph_, to_master_);
+}
+
+}  // namespace manyworlds::inline v0::detail

@@ -1,0 +1,235 @@
+#include "mpmd/job_context.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace manyworlds::inline v0::detail {
+
+using nlohmann::json;
+
+constexpr std::size_t largest_fact = std::size_t{64} * 1024;
+constexpr std::size_t most_facts = 64;
+// All of them travel in one message to the next incarnation.
+constexpr std::size_t most_fact_bytes = std::size_t{1024} * 1024;
+
+// --- words ----------------------------------------------------------------------------
+
+constexpr std::array<std::string_view, 4> stage_names{"starting", "running", "stopping",
+                                                      "stopped"};
+constexpr std::array<std::string_view, 4> phase_names{"idle", "waiting", "running",
+                                                      "ended"};
+constexpr std::array<std::string_view, 5> life_names{"starting", "running", "ready",
+                                                     "ending", "ended"};
+constexpr std::array<exit_kind, 6> exit_kinds{
+    exit_kind::exited,  exit_kind::signaled,    exit_kind::out_of_memory,
+    exit_kind::stopped, exit_kind::not_started, exit_kind::reaped_elsewhere};
+
+template <class Enum, std::size_t N>
+static std::optional<Enum> find_name(const std::array<std::string_view, N>& names,
+                                     std::string_view name) noexcept {
+  for (std::size_t i = 0; i < N; ++i)
+    if (names[i] == name) return static_cast<Enum>(i);
+  return std::nullopt;
+}
+
+std::string_view name_of(job_stage stage) noexcept {
+  return stage_names[static_cast<std::size_t>(stage)];
+}
+
+std::string_view name_of(instance_phase phase) noexcept {
+  return phase_names[static_cast<std::size_t>(phase)];
+}
+
+std::string_view name_of(instance_life life) noexcept {
+  return life_names[static_cast<std::size_t>(life)];
+}
+
+std::optional<instance_life> life_named(std::string_view name) noexcept {
+  return find_name<instance_life>(life_names, name);
+}
+
+std::optional<exit_kind> exit_kind_named(std::string_view name) noexcept {
+  for (const exit_kind kind : exit_kinds)
+    if (name == name_of(kind)) return kind;
+  return std::nullopt;
+}
+
+// --- rows -----------------------------------------------------------------------------
+
+static std::string text_of(const job_record& job) {
+  return json{{"stage", name_of(job.stage)},
+              {"exit_code", job.exit_code},
+              {"why", job.why},
+              {"restarts", job.restarts},
+              {"restart_count", job.restart_count},
+              {"is_placed", job.is_placed}}
+      .dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+static json json_of(const instance_exit& exit) {
+  return {{"kind", name_of(exit.kind)},
+          {"code", exit.code},
+          {"signal", exit.signal},
+          {"text", exit.text}};
+}
+
+static std::string text_of(const instance_record& record) {
+  json row{{"phase", name_of(record.phase)}, {"incarnation", record.incarnation}};
+  if (!record.place.node.empty()) {
+    row["node"] = record.place.node;
+    row["cpus"] = record.place.cpus;
+    row["gpus"] = record.place.gpus;
+    row["memory"] = record.place.memory;
+    row["why"] = record.place.why;
+  }
+  if (!record.agent.empty()) row["agent"] = record.agent;
+  if (record.not_before != 0) row["not_before"] = record.not_before;
+  if (!record.failures.empty()) row["failures"] = record.failures;
+  if (record.exit) row["exit"] = json_of(*record.exit);
+  return row.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+static job_record job_from(const json& row) {
+  job_record job;
+  const auto stage =
+      find_name<job_stage>(stage_names, row.at("stage").get<std::string>());
+  job.stage = stage.value();
+  row.at("exit_code").get_to(job.exit_code);
+  row.at("why").get_to(job.why);
+  row.at("restarts").get_to(job.restarts);
+  row.at("restart_count").get_to(job.restart_count);
+  row.at("is_placed").get_to(job.is_placed);
+  return job;
+}
+
+static instance_exit exit_from(const json& row) {
+  instance_exit exit;
+  exit.kind = exit_kind_named(row.at("kind").get<std::string>()).value();
+  row.at("code").get_to(exit.code);
+  row.at("signal").get_to(exit.signal);
+  row.at("text").get_to(exit.text);
+  return exit;
+}
+
+static instance_record instance_from(const json& row, const instance_id& id) {
+  instance_record record;
+  record.place.instance = id;
+  const std::string phase = row.at("phase").get<std::string>();
+  record.phase = find_name<instance_phase>(phase_names, phase).value();
+  row.at("incarnation").get_to(record.incarnation);
+  if (row.contains("node")) {
+    row.at("node").get_to(record.place.node);
+    row.at("cpus").get_to(record.place.cpus);
+    row.at("gpus").get_to(record.place.gpus);
+    row.at("memory").get_to(record.place.memory);
+    row.at("why").get_to(record.place.why);
+  }
+  if (row.contains("agent")) row.at("agent").get_to(record.agent);
+  record.not_before = row.value("not_before", recorded_time{0});
+  if (row.contains("failures")) row.at("failures").get_to(record.failures);
+  if (row.contains("exit")) record.exit = exit_from(row.at("exit"));
+  return record;
+}
+
+// --- the context ----------------------------------------------------------------------
+
+constexpr std::string_view graph_row = "graph";
+constexpr std::string_view job_row = "job";
+constexpr std::string_view instance_rows = "instance/";
+constexpr std::string_view fact_rows = "fact/";
+
+job_context::job_context(job_graph graph) : graph_(std::move(graph)), is_new_(true) {
+  number_instances();
+}
+
+job_context::job_context(const context_values& rows) {
+  std::string reading(graph_row);
+  try {
+    graph_ = job_graph::from_json(rows.at(reading), reading);
+    number_instances();
+    reading = job_row;
+    job_ = job_from(json::parse(rows.at(reading)));
+    for (std::size_t n = 0; n < ids_.size(); ++n) {
+      reading = fmt::format("{}{}", instance_rows, ids_[n].text());
+      const auto found = rows.find(reading);
+      if (found != rows.end())
+        records_[n] = instance_from(json::parse(found->second), ids_[n]);
+    }
+    for (std::size_t n = 0; n < ids_.size(); ++n) {
+      const std::string prefix = fmt::format("{}{}/", fact_rows, ids_[n].text());
+      for (auto at = rows.lower_bound(prefix);
+           at != rows.end() && at->first.starts_with(prefix); ++at)
+        facts_[n].emplace(at->first.substr(prefix.size()), at->second);
+    }
+  } catch (const std::exception& e) {
+    throw context_error(context_trouble::damaged,
+                        fmt::format("the row \"{}\" of the job's context cannot be "
+                                    "read: {}",
+                                    reading, e.what()));
+  }
+}
+
+void job_context::number_instances() {
+  first_of_role_.push_back(0);
+  for (std::size_t role = 0; role < graph_.roles().size(); ++role) {
+    const graph_role& r = graph_.roles()[role];
+    for (std::uint32_t i = 0; i < r.counts.max; ++i) {
+      ids_.push_back({r.name, i});
+      role_numbers_.push_back(role);
+    }
+    first_of_role_.push_back(ids_.size());
+  }
+  records_.resize(ids_.size());
+  facts_.resize(ids_.size());
+  for (std::size_t n = 0; n < ids_.size(); ++n) records_[n].place.instance = ids_[n];
+}
+
+std::optional<std::size_t> job_context::find(const instance_id& id) const {
+  for (std::size_t role = 0; role < graph_.roles().size(); ++role) {
+    if (graph_.roles()[role].name != id.role) continue;
+    const auto [first, end] = range_of(role);
+    if (id.index < end - first) return first + id.index;
+  }
+  return std::nullopt;
+}
+
+instance_record& job_context::change(std::size_t n) {
+  changed_.insert(n);
+  return records_[n];
+}
+
+bool job_context::record_fact(std::size_t n, std::string key, std::string value) {
+  if (value.size() > largest_fact || key.empty() || key.size() > 128) return false;
+  auto& own = facts_[n];
+  const auto found = own.find(key);
+  if (found == own.end() && own.size() == most_facts) return false;
+  std::size_t others = 0;
+  for (const auto& [name, fact] : own) others += name == key ? 0 : fact.size();
+  if (others + value.size() > most_fact_bytes) return false;
+  // What was recorded already is not written again.
+  if (found != own.end() && found->second == value) return true;
+  new_facts_.push_back({fmt::format("{}{}/{}", fact_rows, ids_[n].text(), key), value});
+  own.insert_or_assign(std::move(key), std::move(value));
+  return true;
+}
+
+std::vector<context_write> job_context::take_changes() {
+  std::vector<context_write> all;
+  if (is_new_) all.push_back({std::string(graph_row), graph_.to_json()});
+  if (is_new_ || is_job_changed_) all.push_back({std::string(job_row), text_of(job_)});
+  for (const std::size_t n : changed_) {
+    all.push_back(
+        {fmt::format("{}{}", instance_rows, ids_[n].text()), text_of(records_[n])});
+  }
+  for (context_write& fact : new_facts_) all.push_back(std::move(fact));
+  is_new_ = false;
+  is_job_changed_ = false;
+  changed_.clear();
+  new_facts_.clear();
+  return all;
+}
+
+}  // namespace manyworlds::inline v0::detail

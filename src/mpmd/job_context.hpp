@@ -1,0 +1,140 @@
+// Job context: what a job should be. It is recorded before anything is done by it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "manyworlds/mpmd/job_graph.hpp"
+#include "manyworlds/mpmd/job_placement.hpp"
+#include "mpmd/context_store.hpp"
+#include "mpmd/instance_report.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+enum class job_stage : std::uint8_t {
+  starting,  ///< not all instances of the start have been ready at once yet
+  running,
+  stopping,  ///< everything is told to end
+  stopped,   ///< nothing is left of it
+};
+
+/// What should be with an instance.
+enum class instance_phase : std::uint8_t {
+  idle,     ///< it is not wanted
+  waiting,  ///< its next incarnation starts when it may
+  running,  ///< this incarnation runs, or is being started
+  ended,    ///< its last incarnation has ended, and no other follows
+};
+
+[[nodiscard]] std::string_view name_of(job_stage stage) noexcept;
+[[nodiscard]] std::string_view name_of(instance_phase phase) noexcept;
+
+/// Milliseconds since 1970, by the clock of the master that recorded them. They measure
+/// windows of budgets; what came first is said by the order of records alone (law G-e).
+using recorded_time = std::int64_t;
+
+struct instance_record {
+  instance_phase phase = instance_phase::idle;
+  /// The number of the newest incarnation; 0 before the first.
+  std::uint64_t incarnation = 0;
+  /// Where it runs, or ran last; without a node where it has yet to be placed.
+  instance_place place;
+  /// The process of the agent that was to start it: another one on that node knows
+  /// nothing of it, and its processes are gone with it (law G-a).
+  std::string agent;
+  /// The next incarnation starts not earlier.
+  recorded_time not_before = 0;
+  /// Failures that were charged to it, within the window of its budget.
+  std::vector<recorded_time> failures;
+  /// Of the last incarnation that ended.
+  std::optional<instance_exit> exit;
+
+  friend bool operator==(const instance_record&, const instance_record&) = default;
+};
+
+struct job_record {
+  job_stage stage = job_stage::starting;
+  /// Of the whole job, once it is stopping.
+  int exit_code = 0;
+  /// Why it is stopping, or was started again last; for people.
+  std::string why;
+  /// Restarts of the whole job, within the window of their budget.
+  std::vector<recorded_time> restarts;
+  std::uint64_t restart_count = 0;
+  /// Whether the instances of the start have their places.
+  bool is_placed = false;
+
+  friend bool operator==(const job_record&, const job_record&) = default;
+};
+
+/// The job as it should be, with what of it has yet to be written.
+///
+/// Rows: "graph", "job", "instance/decode.1", and "fact/decode.1/KEY" for what a workload
+/// has recorded. Instances have dense numbers, by roles as they stand in the graph; a
+/// role has as many as its `max`.
+class job_context {
+ public:
+  /// Begins a job. Precondition: `graph.check()` finds nothing.
+  explicit job_context(job_graph graph);
+  /// Takes over what a store has kept. Errors: context_error (`damaged`) naming the row.
+  explicit job_context(const context_values& rows);
+
+  [[nodiscard]] const job_graph& graph() const noexcept { return graph_; }
+  [[nodiscard]] const job_record& job() const noexcept { return job_; }
+  [[nodiscard]] std::size_t size() const noexcept { return ids_.size(); }
+  [[nodiscard]] const instance_id& id(std::size_t n) const { return ids_[n]; }
+  [[nodiscard]] const graph_role& role_of(std::size_t n) const {
+    return graph_.roles()[role_numbers_[n]];
+  }
+  [[nodiscard]] std::size_t role_number(std::size_t n) const { return role_numbers_[n]; }
+  [[nodiscard]] const instance_record& at(std::size_t n) const { return records_[n]; }
+  [[nodiscard]] std::optional<std::size_t> find(const instance_id& id) const;
+  /// Returns the numbers of the instances of a role.
+  [[nodiscard]] std::pair<std::size_t, std::size_t> range_of(std::size_t role) const {
+    return {first_of_role_[role], first_of_role_[role + 1]};
+  }
+  /// Returns what the instance has recorded of itself.
+  [[nodiscard]] const std::map<std::string, std::string>& facts(std::size_t n) const {
+    return facts_[n];
+  }
+
+  /// Returns the record, to be changed; it is written with the next changes.
+  [[nodiscard]] instance_record& change(std::size_t n);
+  [[nodiscard]] job_record& change_job() noexcept {
+    is_job_changed_ = true;
+    return job_;
+  }
+  /// Takes a fact of up to 64 KiB; an instance has at most 64 of them, and 1 MiB. Returns
+  /// false if it is too large, or one too many.
+  bool record_fact(std::size_t n, std::string key, std::string value);
+
+  /// Returns what has changed since the last call, to be written in one transaction.
+  [[nodiscard]] std::vector<context_write> take_changes();
+  [[nodiscard]] bool has_changes() const noexcept {
+    return is_new_ || is_job_changed_ || !changed_.empty() || !new_facts_.empty();
+  }
+
+ private:
+  void number_instances();
+
+  job_graph graph_;
+  job_record job_;
+  std::vector<instance_id> ids_;
+  std::vector<std::size_t> role_numbers_;   // by instance
+  std::vector<std::size_t> first_of_role_;  // by role, and one behind
+  std::vector<instance_record> records_;
+  std::vector<std::map<std::string, std::string>> facts_;
+  bool is_new_ = false;
+  bool is_job_changed_ = false;
+  std::set<std::size_t> changed_;
+  std::vector<context_write> new_facts_;
+};
+
+}  // namespace manyworlds::inline v0::detail

@@ -1,0 +1,334 @@
+#include "mpmd/job_manager.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "duration_text.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+job_manager::job_manager(job_context context, manager_limits limits, recorded_time now)
+    : job_(std::move(context)),
+      limits_(limits),
+      regions_(job_),
+      failover_(job_, regions_),
+      scheduler_(job_, regions_, nodes_),
+      began_(now) {
+  // Until the agents have come it is not known what became of what they had.
+  for (std::size_t n = 0; n < job_.size(); ++n)
+    if (!job_.at(n).place.node.empty()) nodes_.expect(job_.at(n).place.node, now);
+}
+
+// --- what is heard --------------------------------------------------------------------
+
+void job_manager::node_came(const node_resources& resources, std::string agent,
+                            const std::vector<instance_report>& has) {
+  std::map<std::size_t, instance_report> known;
+  for (const instance_report& report : has)
+    if (const auto n = job_.find(report.instance)) known.emplace(*n, report);
+  nodes_.came(resources, std::move(agent), std::move(known));
+}
+
+void job_manager::node_lost(std::string_view node, bool is_dead, recorded_time now) {
+  nodes_.lost(node, is_dead, now);
+}
+
+bool job_manager::heard(std::string_view node, const instance_report& report) {
+  const auto n = job_.find(report.instance);
+  if (!n) return false;
+  nodes_.heard(node, *n, report);
+  return true;
+}
+
+void job_manager::answered(const instance_id& about, std::uint64_t incarnation,
+                           bool is_handled) {
+  const auto n = job_.find(about);
+  if (!n) return;
+  const auto at = questions_.find(*n);
+  if (at != questions_.end() && at->second.incarnation == incarnation)
+    at->second.is_handled = is_handled;
+}
+
+void job_manager::stop(std::string why) {
+  if (job_.job().stage < job_stage::stopping) failover_.end_job(0, std::move(why));
+}
+
+// --- conclusions ----------------------------------------------------------------------
+
+void job_manager::decide(recorded_time now) {
+  waits_for_.clear();
+  if (is_over()) return;
+  conclude_ends(now);
+  lose_absent_nodes(now);
+  if (job_.job().stage < job_stage::stopping) {
+    end_what_is_never_ready(now);
+    place(now);
+  }
+  if (job_.job().stage < job_stage::stopping && job_.job().is_placed)
+    scheduler_.start_what_may(now);
+  conclude_stage();
+}
+
+/// An end counts once: by then the record is of that incarnation and still running.
+void job_manager::conclude_ends(recorded_time now) {
+  for (std::size_t n = 0; n < job_.size(); ++n) {
+    const instance_record& record = job_.at(n);
+    const bool may_end = record.phase == instance_phase::running ||
+                         record.phase == instance_phase::waiting;
+    if (!may_end) continue;
+    const instance_report* const report = nodes_.current(n, record);
+    if (report == nullptr || report->life != instance_life::ended) continue;
+    if (record.phase == instance_phase::running) {
+      conclude_end(n, report->exit, now);
+    } else if (record.exit != report->exit) {
+      // It was ended with its region.
+      job_.change(n).exit = report->exit;
+    }
+  }
+}
+
+void job_manager::conclude_end(std::size_t instance, const instance_exit& exit,
+                               recorded_time now) {
+  const bool is_ending = job_.job().stage >= job_stage::stopping;
+  const bool is_done =
+      exit.is_success() && job_.role_of(instance).restarts != restart_when::always;
+  if (!is_ending && !is_done && must_ask(instance, now)) return;
+  const auto asked = questions_.extract(instance);
+  job_.change(instance).exit = exit;
+  if (is_ending || is_done) {
+    job_.change(instance).phase = instance_phase::ended;
+  } else if (!asked.empty() && !asked.mapped().is_handled.value_or(false)) {
+    failover_.restart_job(now,
+                          fmt::format("{}: {}; its controller {} cannot go on without it",
+                                      job_.id(instance).text(), exit.text,
+                                      job_.id(asked.mapped().controller).text()));
+  } else {
+    failover_.failed(instance, now, exit.text);
+  }
+}
+
+std::optional<std::size_t> job_manager::controller_of(std::size_t instance) const {
+  const std::string& role = job_.role_of(instance).controller_role;
+  if (role.empty()) return std::nullopt;
+  return job_.find({role, 0});
+}
+
+bool job_manager::must_ask(std::size_t instance, recorded_time now) {
+  const auto controller = controller_of(instance);
+  if (!controller) return false;
+  const std::uint64_t incarnation = job_.at(instance).incarnation;
+  question& asked = questions_[instance];
+  if (asked.incarnation != incarnation)
+    asked = {incarnation, *controller, now + limits_.answer, {}, false};
+  if (asked.is_handled) return false;
+  const instance_report* const there = nodes_.current(*controller, job_.at(*controller));
+  const bool is_there = job_.at(*controller).phase == instance_phase::running &&
+                        there != nullptr && there->life == instance_life::ready;
+  // One that is itself away has no say: its role goes on without it.
+  if (!is_there) questions_.erase(instance);
+  return is_there && now < asked.until;
+}
+
+/// An agent that is dead has taken its instances with it. One that is only silent may be
+/// cut off, and its instances live.
+void job_manager::lose_absent_nodes(recorded_time now) {
+  for (std::size_t n = 0; n < job_.size(); ++n) {
+    const instance_record& record = job_.at(n);
+    if (record.phase != instance_phase::running) continue;
+    const node_view* const node = nodes_.find(record.place.node);
+    bool is_lost = false;
+    if (node == nullptr) {
+      is_lost = true;
+    } else if (node->is_there()) {
+      is_lost = node->agent != record.agent;
+    } else {
+      is_lost = node->is_dead || now - node->absent_since >= limits_.cut_off;
+    }
+    if (!is_lost) continue;
+    if (job_.job().stage >= job_stage::stopping) {
+      job_.change(n).phase = instance_phase::ended;
+    } else {
+      failover_.lost_with_node(n, now);
+    }
+  }
+}
+
+void job_manager::end_what_is_never_ready(recorded_time now) {
+  for (std::size_t n = 0; n < job_.size(); ++n) {
+    const instance_record& record = job_.at(n);
+    const instance_report* const report = nodes_.current(n, record);
+    const bool is_unready = record.phase == instance_phase::running &&
+                            report != nullptr && report->life <= instance_life::running;
+    if (!is_unready) {
+      unready_.erase(n);
+      continue;
+    }
+    auto& [incarnation, since] = unready_[n];
+    if (incarnation != record.incarnation) {
+      incarnation = record.incarnation;
+      since = now;
+    }
+    const duration limit = job_.role_of(n).ready_within;
+    if (std::chrono::milliseconds(now - since) < limit) continue;
+    unready_.erase(n);
+    failover_.failed(n, now,
+                     fmt::format("was not ready within {}", duration_text(limit)));
+    if (job_.job().stage >= job_stage::stopping) return;
+  }
+}
+
+void job_manager::place(recorded_time now) {
+  std::optional<std::string> trouble;
+  if (!job_.job().is_placed) {
+    // What is left of the last time still holds what is to be given out.
+    if (has_living()) return;
+    const std::size_t there = nodes_.resources().size();
+    const bool are_all = there >= limits_.nodes;
+    if (are_all) trouble = scheduler_.place_all();
+    if (are_all && !trouble) return;
+    if (!are_all) trouble = fmt::format("{} of {} nodes are there", there, limits_.nodes);
+    // It fits on none of the nodes that were asked for: more time does not help.
+    const bool is_first = job_.job().restart_count == 0;
+    const recorded_time limit = is_first ? limits_.join : limits_.no_place;
+    if (!unplaced_since_) unplaced_since_ = is_first ? began_ : now;
+    waits_for_ = *trouble;
+    if ((are_all && is_first) || now - *unplaced_since_ >= limit)
+      failover_.end_job(1, *trouble);
+    return;
+  }
+  trouble = scheduler_.place_again();
+  if (!trouble) {
+    unplaced_since_.reset();
+    return;
+  }
+  if (!unplaced_since_) unplaced_since_ = now;
+  waits_for_ = *trouble;
+  if (now - *unplaced_since_ < limits_.no_place) return;
+  unplaced_since_.reset();
+  failover_.restart_job(now, *trouble);
+}
+
+void job_manager::conclude_stage() {
+  const job_record& job = job_.job();
+  if (job.stage == job_stage::starting && job.is_placed && scheduler_.is_all_ready())
+    job_.change_job().stage = job_stage::running;
+  if (job.stage < job_stage::stopping && job.is_placed) {
+    std::size_t drivers = 0;
+    std::size_t ended = 0;
+    int code = 0;
+    for (std::size_t n = 0; n < job_.size(); ++n) {
+      const instance_record& record = job_.at(n);
+      if (!job_.role_of(n).is_driver || record.phase == instance_phase::idle) continue;
+      ++drivers;
+      if (record.phase != instance_phase::ended) continue;
+      ++ended;
+      if (code == 0 && record.exit) code = record.exit->shell_code();
+    }
+    if (drivers > 0 && ended == drivers)
+      failover_.end_job(code, code == 0 ? "its drivers have ended" : "a driver failed");
+  }
+  if (job.stage == job_stage::stopping && !has_living())
+    job_.change_job().stage = job_stage::stopped;
+}
+
+bool job_manager::has_living() const {
+  for (const auto& [name, view] : nodes_.all())
+    for (const auto& [n, report] : view.instances)
+      if (report.life != instance_life::ended) return true;
+  // Those of nodes whose agents have yet to come may live.
+  for (std::size_t n = 0; n < job_.size(); ++n)
+    if (job_.at(n).phase == instance_phase::running) return true;
+  return false;
+}
+
+// --- orders ---------------------------------------------------------------------------
+
+std::vector<agent_order> job_manager::orders() {
+  std::vector<agent_order> all;
+  const bool is_ending = job_.job().stage >= job_stage::stopping;
+  for (std::size_t n = 0; n < job_.size(); ++n)
+    if (!is_ending && job_.at(n).phase == instance_phase::running)
+      order_about_running(n, all);
+  for (auto& [name, view] : nodes_.all()) {
+    const auto reports = view.instances;
+    for (const auto& [n, report] : reports)
+      order_about_report(view, name, n, report, all);
+  }
+  for (auto& [n, asked] : questions_) {
+    if (asked.is_told) continue;
+    asked.is_told = true;
+    all.push_back({agent_order::what::ask, job_.at(asked.controller).place.node,
+                   asked.controller, asked.incarnation, n});
+  }
+  return all;
+}
+
+/// Orders it once of each process of an agent, which answers with a report.
+static bool is_new_order(node_view& view, std::size_t instance,
+                         const agent_order& order) {
+  agent_order& told = view.told[instance];
+  const bool is_new = !(told == order);
+  told = order;
+  return is_new;
+}
+
+void job_manager::order_about_running(std::size_t instance,
+                                      std::vector<agent_order>& all) {
+  const instance_record& record = job_.at(instance);
+  node_view* const view = nodes_.find(record.place.node);
+  if (view == nullptr || view->agent != record.agent || record.agent.empty()) return;
+  if (nodes_.current(instance, record) != nullptr) return;
+  const agent_order order{agent_order::what::ensure, record.place.node, instance,
+                          record.incarnation, 0};
+  if (is_new_order(*view, instance, order)) all.push_back(order);
+}
+
+void job_manager::order_about_report(node_view& view, const std::string& node,
+                                     std::size_t instance, const instance_report& report,
+                                     std::vector<agent_order>& all) {
+  const instance_record& record = job_.at(instance);
+  const bool is_current =
+      nodes_.current(instance, record) != nullptr && record.place.node == node;
+  const bool should_run = is_current && record.phase == instance_phase::running &&
+                          job_.job().stage < job_stage::stopping;
+  agent_order order{agent_order::what::end, node, instance, report.incarnation, 0};
+  if (report.life != instance_life::ended) {
+    if (!should_run && is_new_order(view, instance, order)) all.push_back(order);
+    return;
+  }
+  // An end that a controller is asked about is not recorded yet.
+  if (is_current && record.phase == instance_phase::running) return;
+  order.kind = agent_order::what::recorded;
+  if (is_new_order(view, instance, order)) all.push_back(order);
+  // The agent forgets it, and so does the view: its successor is another report.
+  view.instances.erase(instance);
+}
+
+// --- time -----------------------------------------------------------------------------
+
+std::optional<recorded_time> job_manager::next_due(recorded_time now) const {
+  if (is_over()) return std::nullopt;
+  std::optional<recorded_time> due = scheduler_.next_start(now);
+  const auto by = [&](recorded_time at) {
+    at = std::max(at, now + 1);
+    if (!due || at < *due) due = at;
+  };
+  for (const auto& [name, view] : nodes_.all())
+    if (!view.is_there()) by(view.absent_since + limits_.cut_off);
+  for (const auto& [n, asked] : questions_) by(asked.until);
+  for (const auto& [n, since] : unready_) {
+    const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(
+        job_.role_of(n).ready_within);
+    by(since.second + limit.count());
+  }
+  if (!job_.job().is_placed)
+    by((unplaced_since_ ? *unplaced_since_ : began_) +
+       std::max(limits_.join, limits_.no_place));
+  if (unplaced_since_) by(*unplaced_since_ + limits_.no_place);
+  return due;
+}
+
+}  // namespace manyworlds::inline v0::detail

@@ -1,0 +1,306 @@
+#include "mpmd/job_master.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <utility>
+
+#include "exception_text.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/within.hpp"
+#include "manyworlds/serve/accept.hpp"
+#include "manyworlds/store/store_error.hpp"
+#include "world/runtime_core.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+using agent_wire::word_kind;
+
+// How often those who ask are told how the job stands, at most.
+constexpr duration between_tellings = std::chrono::milliseconds(200);
+// How long agents have to hear that the job is over.
+constexpr duration patience_with_goodbye = std::chrono::seconds(5);
+
+static recorded_time time_of_this_machine() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+job_master::job_master(runtime& rt, store& meeting, context_store& context,
+                       std::optional<job_graph> begins, const std::string& job,
+                       master_options options)
+    : runtime_(rt),
+      meeting_(meeting, job),
+      context_(context),
+      begins_(std::move(begins)),
+      options_(std::move(options)) {
+  if (!options_.clock) options_.clock = time_of_this_machine;
+}
+
+// --- a term ---------------------------------------------------------------------------
+
+task<void> job_master::take_over() {
+  const std::uint64_t seen = co_await context_.term();
+  term_ = co_await context_.take_term(seen);
+  const context_values rows = co_await context_.load();
+  if (rows.empty() && !begins_)
+    throw std::invalid_argument(fmt::format(
+        "there is no job in {}, and no graph to begin one", context_.where()));
+  std::optional<job_context> job;
+  if (rows.empty()) {
+    job.emplace(std::move(*begins_));
+  } else {
+    job.emplace(rows);
+    if (begins_ && !(job->graph() == *begins_))
+      throw std::invalid_argument(fmt::format("{} holds a job \"{}\" of another graph",
+                                              context_.where(), job->graph().name()));
+  }
+  manager_ = std::make_unique<job_manager>(std::move(*job), options_.limits, now());
+  co_await meeting_.announce(term_);
+}
+
+task<int> job_master::run() {
+  co_await take_over();
+  status_.note(now(), fmt::format("a master begins term {}", term_));
+  const auto body = [&](scope& s) -> task<void> {
+    const accept_options agents{.service = job_meeting::agents_of(term_)};
+    s.spawn(accept(runtime_, meeting_.keys(), agents,
+                   [this](world& w) { return serve_agent(w); }));
+    s.spawn(obey_stop());
+    s.spawn(tell_status());
+    co_await manage();
+    co_await say_goodbye();
+    s.cancel();
+  };
+  co_await scope::run(body);
+  co_return manager_->context().job().exit_code;
+}
+
+/// Heard, concluded, recorded, done: in this order, whatever happens in between.
+task<void> job_master::manage() {
+  for (;;) {
+    wake_.reset();
+    manager_->decide(now());
+    status_.note_changes(*manager_, now());
+    std::vector<context_write> changes = manager_->context().take_changes();
+    auto told = std::exchange(after_write_, {});
+    if (!changes.empty()) co_await context_.write(term_, std::move(changes));
+    for (auto& [node, word] : told) tell(node, std::move(word));
+    carry_out(manager_->orders());
+    has_news_.set();
+    if (is_deposed_)
+      throw context_error(context_trouble::deposed,
+                          "an agent has a master of a higher term");
+    if (manager_->is_over()) co_return;
+    if (wake_.is_set()) continue;
+    const auto due = manager_->next_due(now());
+    auto heard = [&]() -> task<void> { co_await wake_; };
+    if (!due) {
+      co_await heard();
+      continue;
+    }
+    try {
+      co_await within(heard(), std::chrono::milliseconds(*due - now()));
+    } catch (const timed_out&) {
+      // It is time to decide, though nothing was heard.
+    }
+  }
+}
+
+task<void> job_master::obey_stop() {
+  std::string why = co_await meeting_.asked_to_stop();
+  manager_->stop(std::move(why));
+  wake_.set();
+}
+
+task<void> job_master::tell_status() {
+  for (;;) {
+    co_await has_news_;
+    has_news_.reset();
+    try {
+      co_await meeting_.publish(status_.text(*manager_, term_));
+    } catch (const store_error&) {
+      // Those who ask read what was told last.
+      has_news_.set();
+    }
+    co_await sleep_for(between_tellings);
+  }
+}
+
+task<void> job_master::say_goodbye() {
+  for (const auto& [node, link] : agents_) {
+    agent_word over;
+    over.kind = word_kind::over;
+    link->outbox.push(std::move(over));
+  }
+  try {
+    co_await meeting_.publish(status_.text(*manager_, term_));
+    const auto sent = [&]() -> task<void> {
+      while (!agents_.empty()) {
+        gone_.reset();
+        co_await gone_;
+      }
+    };
+    co_await within(sent(), patience_with_goodbye);
+  } catch (const timed_out&) {
+    // Agents that do not leave hear of it when they ask for a master.
+  } catch (const store_error&) {}
+}
+
+// --- agents ---------------------------------------------------------------------------
+
+task<void> job_master::serve_agent(world& w) {
+  agent_word hello = co_await receive_word(w, 1);
+  if (hello.kind != word_kind::hello) {
+    w.fail("an agent begins with what it is");
+    co_return;
+  }
+  if (hello.term > term_) {
+    is_deposed_ = true;
+    wake_.set();
+    w.fail("a master of a higher term is there");
+    co_return;
+  }
+  const std::string node = hello.node.name;
+  const auto other = agents_.find(node);
+  if (other != agents_.end() && other->second->agent != hello.agent) {
+    agent_word refusal;
+    refusal.kind = word_kind::refusal;
+    refusal.value = fmt::format("another agent serves node \"{}\"", node);
+    co_await send_word(w, 1, std::move(refusal));
+    co_return;
+  }
+  const auto link = std::make_shared<agent_link>();
+  link->agent = hello.agent;
+  agents_[node] = link;
+  agent_word welcome;
+  welcome.kind = word_kind::welcome;
+  welcome.term = term_;
+  welcome.graph = manager_->context().graph().to_json();
+  link->outbox.push(std::move(welcome));
+  status_.note(now(), fmt::format("node {}: its agent is there", node));
+  manager_->node_came(hello.node, hello.agent, hello.has);
+  wake_.set();
+  co_await hold_agent(w, node, link);
+}
+
+/// A world that ends because the agent's process did has taken its instances with it, and
+/// so has an agent that left. One that is silent may be cut off.
+task<void> job_master::hold_agent(world& w, std::string node,
+                                  std::shared_ptr<agent_link> link) {
+  bool is_dead = true;
+  std::string why = "has left";
+  std::exception_ptr error;
+  try {
+    co_await when_any(read_agent(w, node), link->outbox.write(w, 1));
+  } catch (const world_error& e) {
+    is_dead = e.cause() == cause::peer_died || e.cause() == cause::closed ||
+              e.cause() == cause::abandoned || e.cause() == cause::runtime_stopped;
+    why = e.failure().text();
+    error = std::current_exception();
+  }
+  const auto own = agents_.find(node);
+  if (own != agents_.end() && own->second == link) {
+    agents_.erase(own);
+    status_.note(now(), fmt::format("node {}: its agent is gone: {}", node, why));
+    manager_->node_lost(node, is_dead, now());
+    wake_.set();
+    gone_.set();
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+task<void> job_master::read_agent(world& w, const std::string& node) {
+  for (;;) {
+    agent_word word = co_await receive_word(w, 1);
+    if (!hear(node, std::move(word))) w.fail("an agent says what only a master does");
+  }
+}
+
+bool job_master::hear(const std::string& node, agent_word word) {
+  if (word.kind == word_kind::report) {
+    manager_->heard(node, word.has.front());
+  } else if (word.kind == word_kind::answer) {
+    manager_->answered(word.about, word.incarnation, word.is_handled);
+  } else if (word.kind == word_kind::fact) {
+    hear_fact(node, std::move(word));
+  } else {
+    return false;
+  }
+  wake_.set();
+  return true;
+}
+
+/// It is acknowledged when it is written. That of an earlier incarnation comes too late.
+void job_master::hear_fact(const std::string& node, agent_word word) {
+  job_context& job = manager_->context();
+  const auto n = job.find(word.instance);
+  if (!n || job.at(*n).incarnation != word.incarnation || job.at(*n).place.node != node)
+    return;
+  agent_word answer;
+  answer.kind = word_kind::fact_recorded;
+  answer.instance = word.instance;
+  answer.incarnation = word.incarnation;
+  answer.key = word.key;
+  if (!job.record_fact(*n, std::move(word.key), std::move(word.value)))
+    answer.value = "it is larger than a fact may be, or one too many";
+  after_write_.emplace_back(node, std::move(answer));
+}
+
+void job_master::tell(const std::string& node, agent_word word) {
+  const auto at = agents_.find(node);
+  if (at != agents_.end()) at->second->outbox.push(std::move(word));
+}
+
+void job_master::carry_out(const std::vector<agent_order>& orders) {
+  for (const agent_order& order : orders) {
+    agent_word word;
+    word.instance = manager_->context().id(order.instance);
+    word.incarnation = order.incarnation;
+    switch (order.kind) {
+      case agent_order::what::ensure:
+        word.kind = word_kind::ensure;
+        word.spec = spec_of(order.instance);
+        break;
+      case agent_order::what::end:
+        word.kind = word_kind::end;
+        // What makes room for a successor is not waited for.
+        word.drains = manager_->context().job().stage >= job_stage::stopping;
+        break;
+      case agent_order::what::recorded:
+        word.kind = word_kind::recorded;
+        break;
+      case agent_order::what::ask:
+        word.kind = word_kind::ask;
+        word.about = manager_->context().id(order.about);
+        break;
+    }
+    tell(order.node, std::move(word));
+  }
+}
+
+start_spec job_master::spec_of(std::size_t instance) const {
+  const job_context& job = manager_->context();
+  const graph_role& role = job.role_of(instance);
+  const instance_record& record = job.at(instance);
+  start_spec spec;
+  spec.command = role.command;
+  spec.folder = role.folder;
+  spec.variables = role.variables;
+  spec.variables["ROLE_NAME"] = role.name;
+  spec.variables["ROLE_RANK"] = std::to_string(job.id(instance).index);
+  spec.variables["ROLE_WORLD_SIZE"] = std::to_string(role.counts.start);
+  spec.cpus = record.place.cpus;
+  spec.gpus = record.place.gpus;
+  spec.has_gpus_of_its_own = role.needs.gpus > 0;
+  spec.waits_until_ready = role.ready == ready_when::told;
+  spec.drain = role.drain_for;
+  spec.grace = role.grace;
+  spec.facts = job.facts(instance);
+  return spec;
+}
+
+}  // namespace manyworlds::inline v0::detail

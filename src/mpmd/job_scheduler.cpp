@@ -1,0 +1,146 @@
+#include "mpmd/job_scheduler.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace manyworlds::inline v0::detail {
+
+job_scheduler::job_scheduler(job_context& job, const instance_regions& regions,
+                             const node_views& nodes)
+    : job_(job), regions_(regions), nodes_(nodes), after_(job.graph().roles().size()) {
+  const auto& roles = job.graph().roles();
+  for (std::size_t later = 0; later < roles.size(); ++later)
+    for (const std::string& name : roles[later].after_roles)
+      for (std::size_t earlier = 0; earlier < roles.size(); ++earlier)
+        if (roles[earlier].name == name) after_[later].push_back(earlier);
+}
+
+// --- places ---------------------------------------------------------------------------
+
+std::vector<instance_place> job_scheduler::taken() const {
+  std::vector<instance_place> all;
+  for (std::size_t n = 0; n < job_.size(); ++n) {
+    const instance_record& record = job_.at(n);
+    const bool stands = record.phase == instance_phase::running ||
+                        record.phase == instance_phase::waiting;
+    if (stands && !record.place.node.empty()) all.push_back(record.place);
+  }
+  return all;
+}
+
+std::optional<std::string> job_scheduler::place_all() {
+  try {
+    const std::vector<instance_id> wanted = instances_at_start(job_.graph());
+    const auto places = place_instances(job_.graph(), nodes_.resources(), wanted);
+    for (const instance_place& place : places) {
+      instance_record& record = job_.change(job_.find(place.instance).value());
+      record.place = place;
+      record.phase = instance_phase::waiting;
+    }
+    job_.change_job().is_placed = true;
+  } catch (const placement_error& e) {
+    return e.what();
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> job_scheduler::place_again() {
+  std::optional<std::string> trouble;
+  std::vector<bool> is_done(regions_.count());
+  for (std::size_t n = 0; n < job_.size(); ++n) {
+    const auto lacks_place = [&](std::size_t m) {
+      return job_.at(m).phase == instance_phase::waiting && job_.at(m).place.node.empty();
+    };
+    if (!lacks_place(n) || is_done[regions_.number_of(n)]) continue;
+    is_done[regions_.number_of(n)] = true;
+    std::vector<instance_id> wanted;
+    for (const std::size_t m : regions_.of(n))
+      if (lacks_place(m)) wanted.push_back(job_.id(m));
+    try {
+      const auto places =
+          place_instances(job_.graph(), nodes_.resources(), wanted, taken());
+      for (const instance_place& place : places)
+        job_.change(job_.find(place.instance).value()).place = place;
+    } catch (const placement_error& e) {
+      trouble = e.what();
+    }
+  }
+  return trouble;
+}
+
+// --- starts ---------------------------------------------------------------------------
+
+bool job_scheduler::is_ready(std::size_t instance) const {
+  const instance_record& record = job_.at(instance);
+  if (record.phase == instance_phase::ended)
+    return record.exit && record.exit->is_success();
+  if (record.phase != instance_phase::running) return false;
+  const instance_report* const report = nodes_.current(instance, record);
+  return report != nullptr && report->life == instance_life::ready;
+}
+
+std::vector<bool> job_scheduler::ready_roles() const {
+  const auto& roles = job_.graph().roles();
+  std::vector<bool> all(roles.size());
+  for (std::size_t role = 0; role < roles.size(); ++role) {
+    const auto [first, end] = job_.range_of(role);
+    std::size_t ready = 0;
+    for (std::size_t n = first; n < end; ++n) ready += is_ready(n) ? 1 : 0;
+    const role_count& counts = roles[role].counts;
+    const bool is_first = job_.job().stage == job_stage::starting;
+    all[role] = ready >= (is_first ? counts.start : std::min(counts.min, counts.start));
+  }
+  return all;
+}
+
+std::vector<bool> job_scheduler::regions_that_end() const {
+  std::vector<bool> all(regions_.count());
+  for (const auto& [name, view] : nodes_.all()) {
+    for (const auto& [n, report] : view.instances) {
+      const instance_record& record = job_.at(n);
+      const bool is_old = record.phase == instance_phase::waiting ||
+                          report.incarnation < record.incarnation;
+      if (is_old && report.life != instance_life::ended)
+        all[regions_.number_of(n)] = true;
+    }
+  }
+  return all;
+}
+
+void job_scheduler::start_what_may(recorded_time now) {
+  const std::vector<bool> ready = ready_roles();
+  const std::vector<bool> ends = regions_that_end();
+  for (std::size_t n = 0; n < job_.size(); ++n) {
+    if (job_.at(n).phase != instance_phase::waiting) continue;
+    const auto& after = after_[job_.role_number(n)];
+    const node_view* const node = nodes_.find(job_.at(n).place.node);
+    const bool may = job_.at(n).not_before <= now && !ends[regions_.number_of(n)] &&
+                     node != nullptr && node->is_there() &&
+                     std::all_of(after.begin(), after.end(),
+                                 [&](std::size_t role) { return ready[role]; });
+    if (!may) continue;
+    instance_record& record = job_.change(n);
+    ++record.incarnation;
+    record.phase = instance_phase::running;
+    record.agent = node->agent;
+    record.not_before = 0;
+  }
+}
+
+std::optional<recorded_time> job_scheduler::next_start(recorded_time now) const {
+  std::optional<recorded_time> next;
+  for (std::size_t n = 0; n < job_.size(); ++n) {
+    const instance_record& record = job_.at(n);
+    const bool lasts = record.phase == instance_phase::waiting && record.not_before > now;
+    if (lasts && (!next || record.not_before < *next)) next = record.not_before;
+  }
+  return next;
+}
+
+bool job_scheduler::is_all_ready() const {
+  for (std::size_t n = 0; n < job_.size(); ++n)
+    if (job_.at(n).phase != instance_phase::idle && !is_ready(n)) return false;
+  return true;
+}
+
+}  // namespace manyworlds::inline v0::detail

@@ -1,0 +1,67 @@
+#include "mpmd/node_views.hpp"
+
+#include <utility>
+
+namespace manyworlds::inline v0::detail {
+
+void node_views::came(const node_resources& resources, std::string agent,
+                      std::map<std::size_t, instance_report> has) {
+  node_view& view = nodes_[resources.name];
+  view.resources = resources;
+  view.agent = std::move(agent);
+  view.instances = std::move(has);
+  view.told.clear();
+}
+
+void node_views::expect(std::string_view node, recorded_time since) {
+  const auto [at, is_new] = nodes_.try_emplace(std::string(node));
+  if (is_new) at->second.absent_since = since;
+}
+
+void node_views::lost(std::string_view node, bool is_dead, recorded_time now) {
+  node_view* const view = find(node);
+  if (view == nullptr) return;
+  view->agent.clear();
+  view->instances.clear();
+  view->told.clear();
+  view->absent_since = now;
+  view->is_dead = is_dead;
+}
+
+bool node_views::heard(std::string_view node, std::size_t instance,
+                       instance_report report) {
+  node_view* const view = find(node);
+  if (view == nullptr || !view->is_there()) return false;
+  view->instances.insert_or_assign(instance, std::move(report));
+  return true;
+}
+
+node_view* node_views::find(std::string_view node) {
+  const auto at = nodes_.find(node);
+  return at == nodes_.end() ? nullptr : &at->second;
+}
+
+const node_view* node_views::find(std::string_view node) const {
+  const auto at = nodes_.find(node);
+  return at == nodes_.end() ? nullptr : &at->second;
+}
+
+std::vector<node_resources> node_views::resources() const {
+  std::vector<node_resources> all;
+  for (const auto& [name, view] : nodes_)
+    if (view.is_there()) all.push_back(view.resources);
+  return all;
+}
+
+const instance_report* node_views::current(std::size_t instance,
+                                           const instance_record& record) const {
+  const node_view* const view = find(record.place.node);
+  if (view == nullptr) return nullptr;
+  const auto at = view->instances.find(instance);
+  const bool is_it = at != view->instances.end() &&
+                     at->second.incarnation == record.incarnation &&
+                     view->agent == record.agent;
+  return is_it ? &at->second : nullptr;
+}
+
+}  // namespace manyworlds::inline v0::detail

@@ -1,0 +1,239 @@
+#include "mpmd/role_core.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <utility>
+
+#include "exception_text.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/within.hpp"
+#include "manyworlds/serve/connect.hpp"
+#include "manyworlds/serve/keep.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+using agent_wire::word_kind;
+
+// How soon the agent hears what other threads have said.
+constexpr duration between_words = std::chrono::milliseconds(20);
+constexpr std::size_t most_peer_events = 1024;
+
+const job_graph& role_core::graph() const {
+  if (!placed_.is_set()) throw std::logic_error("a role's graph is known within its run");
+  return graph_;
+}
+
+const std::map<std::string, std::string>& role_core::facts() const {
+  if (!placed_.is_set())
+    throw std::logic_error("a role's facts are known within its run");
+  return facts_;
+}
+
+// --- the agent ------------------------------------------------------------------------
+
+task<void> role_core::run(runtime& rt, const launch_context& place,
+                          role_context::role_body body) {
+  tcp_store_options options;
+  options.secret = place.secret();
+  tcp_store meeting(rt, place.store, options);
+  job_meeting own(meeting, job_);
+  runtime_ = &rt;
+  keys_ = &own.keys();
+  const auto all = [&](scope& s) -> task<void> {
+    s.spawn(keep_agent());
+    s.spawn(tell_of_itself());
+    co_await placed_;
+    if (!refused_.empty()) throw std::runtime_error(refused_);
+    const auto program = [&](scope& inner) -> task<void> {
+      co_await body(inner);
+      inner.cancel();
+    };
+    co_await scope::run(program);
+    s.cancel();
+  };
+  co_await scope::run(all);
+}
+
+task<void> role_core::keep_agent() {
+  const auto body = [&](scope& s) -> task<void> {
+    const auto serve = [&](world& w) { return serve_agent(w, s); };
+    // An agent that is lost ends this process, by the kernel's or its guard's hand.
+    co_await connect(*runtime_, *keys_, {.service = job_meeting::workloads_of(node_)},
+                     serve, after_close::form_again);
+  };
+  co_await scope::run(body);
+}
+
+agent_word role_core::word_of(word_kind kind) const {
+  agent_word word;
+  word.kind = kind;
+  word.instance = instance_;
+  word.incarnation = incarnation_;
+  return word;
+}
+
+task<void> role_core::serve_agent(world& w, scope& s) {
+  to_agent_.clear();
+  agent_word join = word_of(word_kind::join);
+  join.value = token_;
+  co_await send_word(w, 0, std::move(join));
+  agent_word answer = co_await receive_word(w, 0);
+  if (answer.kind == word_kind::refusal) {
+    refused_ = fmt::format("the agent refuses this process: {}", answer.value);
+    placed_.set();
+    co_return;
+  }
+  if (answer.kind != word_kind::place) {
+    w.fail("an agent begins with the place of an instance");
+    co_return;
+  }
+  if (!placed_.is_set()) {
+    graph_ = job_graph::from_json(answer.graph, "the job's graph");
+    facts_ = std::move(answer.spec.facts);
+    placed_.set();
+  }
+  // The connection is new: all is said again.
+  has_told_ready_ = false;
+  told_steps_ = 0;
+  for (const auto& [key, fact] : on_its_way_) {
+    agent_word word = word_of(word_kind::fact);
+    word.key = key;
+    word.value = fact->value;
+    to_agent_.push(std::move(word));
+  }
+  co_await when_any(read_agent(w, s), to_agent_.write(w, 0));
+}
+
+task<void> role_core::read_agent(world& w, scope& s) {
+  for (;;) {
+    agent_word word = co_await receive_word(w, 0);
+    hear(std::move(word), s);
+  }
+}
+
+void role_core::hear(agent_word word, scope& s) {
+  if (word.kind == word_kind::leaving) {
+    leaving_.set();
+  } else if (word.kind == word_kind::ask) {
+    s.spawn(answer(std::move(word)));
+  } else if (word.kind == word_kind::fact_recorded) {
+    const auto at = on_its_way_.find(word.key);
+    if (at == on_its_way_.end()) return;
+    at->second->refused = word.value;
+    at->second->recorded.set();
+    on_its_way_.erase(at);
+  }
+}
+
+task<void> role_core::answer(agent_word asked) {
+  agent_word told = word_of(word_kind::answer);
+  told.incarnation = asked.incarnation;
+  told.about = asked.about;
+  if (controller_) {
+    try {
+      told.is_handled = co_await controller_(asked.about);
+    } catch (const std::exception&) {
+      // It cannot tell: that is a no.
+    }
+  }
+  to_agent_.push(std::move(told));
+}
+
+/// `ready` and `progress` come from any thread and never wait, so they are looked at.
+task<void> role_core::tell_of_itself() {
+  for (;;) {
+    if (placed_.is_set() && is_ready_.load() && !has_told_ready_) {
+      has_told_ready_ = true;
+      to_agent_.push(word_of(word_kind::ready));
+    }
+    const std::uint64_t steps = steps_.load();
+    if (placed_.is_set() && steps != told_steps_) {
+      told_steps_ = steps;
+      agent_word word = word_of(word_kind::progress);
+      word.steps = steps;
+      to_agent_.push(std::move(word));
+    }
+    co_await sleep_for(between_words);
+  }
+}
+
+task<void> role_core::record(std::string key, std::string value) {
+  const auto own = std::make_shared<fact>();
+  own->value = value;
+  const auto before = on_its_way_.find(key);
+  if (before != on_its_way_.end()) {
+    // A later value of the same key takes its place.
+    const auto other = before->second;
+    co_await other->recorded;
+  }
+  on_its_way_[key] = own;
+  agent_word word = word_of(word_kind::fact);
+  word.key = std::move(key);
+  word.value = std::move(value);
+  to_agent_.push(std::move(word));
+  co_await own->recorded;
+  if (!own->refused.empty()) throw std::invalid_argument(own->refused);
+}
+
+// --- edges ----------------------------------------------------------------------------
+
+task<void> role_core::keep_worlds(std::string edge, bool is_group,
+                                  role_context::world_body body) {
+  const graph_edge* const found = graph().find_edge(edge);
+  if (found == nullptr)
+    throw std::logic_error(fmt::format("the graph has no edge \"{}\"", edge));
+  const bool is_one = found->kind == edge_kind::bulk && found->shape == edge_shape::group;
+  if (found->kind != edge_kind::bulk || is_one != is_group)
+    throw std::logic_error(fmt::format(
+        "the edge \"{}\" is a {} edge", edge,
+        found->kind == edge_kind::bulk ? name_of(found->shape) : name_of(found->kind)));
+  const std::vector<edge_world> own = worlds_of_edge(graph_, *found, instance_);
+  const auto all = [&](scope& s) -> task<void> {
+    for (const edge_world& each : own) s.spawn(keep_one(each, edge, body));
+    co_return;
+  };
+  co_await scope::run(all);
+}
+
+task<void> role_core::keep_one(edge_world own, const std::string& edge,
+                               const role_context::world_body& body) {
+  bool was_up = false;
+  const auto in_world = [&](world& w) -> task<void> {
+    note({was_up ? peer_event_kind::peer_back : peer_event_kind::peer_came,
+          edge,
+          own.peer,
+          w.epoch(),
+          {}});
+    was_up = true;
+    const std::uint64_t epoch = w.epoch();
+    try {
+      co_await body(w);
+    } catch (const world_error& e) {
+      note({peer_event_kind::peer_lost, edge, own.peer, epoch, e.failure().text()});
+      throw;
+    }
+  };
+  co_await keep(*runtime_, *keys_, {.name = own.name, .rank = own.rank, .size = own.size},
+                in_world, after_close::form_again);
+}
+
+void role_core::note(peer_event what) {
+  peer_events_.push_back(std::move(what));
+  if (peer_events_.size() > most_peer_events) peer_events_.pop_front();
+  has_peer_events_.set();
+}
+
+task<peer_event> role_core::next_peer_event() {
+  while (peer_events_.empty()) {
+    has_peer_events_.reset();
+    co_await has_peer_events_;
+  }
+  peer_event next = std::move(peer_events_.front());
+  peer_events_.pop_front();
+  co_return next;
+}
+
+}  // namespace manyworlds::inline v0::detail

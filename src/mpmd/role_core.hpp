@@ -1,0 +1,103 @@
+// Role core: what a role context is made of while it runs.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "manyworlds/coro/event.hpp"
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/mpmd/role_context.hpp"
+#include "manyworlds/store/tcp_store.hpp"
+#include "mpmd/agent_outbox.hpp"
+#include "mpmd/job_meeting.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+/// One world of an edge that this instance has.
+struct edge_world {
+  world_name name;
+  rank_t rank = 0;
+  rank_t size = 2;
+  instance_id peer;  ///< without a role for a group
+};
+
+/// Returns the worlds that an instance has at an edge. Errors: std::logic_error if the
+/// edge is not its role's.
+[[nodiscard]] std::vector<edge_world> worlds_of_edge(const job_graph& graph,
+                                                     const graph_edge& edge,
+                                                     const instance_id& self);
+
+/// Thread: the runtime's reactor, but for the two counters that any thread may set.
+class role_core {
+ public:
+  role_core(instance_id instance, std::uint64_t incarnation, std::string node,
+            std::string token, std::string job)
+      : instance_(std::move(instance)),
+        incarnation_(incarnation),
+        node_(std::move(node)),
+        token_(std::move(token)),
+        job_(std::move(job)) {}
+
+  [[nodiscard]] task<void> run(runtime& rt, const launch_context& place,
+                               role_context::role_body body);
+  [[nodiscard]] task<void> keep_worlds(std::string edge, bool is_group,
+                                       role_context::world_body body);
+  [[nodiscard]] task<peer_event> next_peer_event();
+  void ready() noexcept { is_ready_.store(true); }
+  void progress(std::uint64_t steps) noexcept { steps_.store(steps); }
+  [[nodiscard]] task<void> leaving() { co_await leaving_; }
+  [[nodiscard]] task<void> record(std::string key, std::string value);
+
+  [[nodiscard]] const instance_id& instance() const noexcept { return instance_; }
+  [[nodiscard]] const std::string& node() const noexcept { return node_; }
+  [[nodiscard]] const job_graph& graph() const;
+  [[nodiscard]] const std::map<std::string, std::string>& facts() const;
+  role_context::failover_handler& controller() noexcept { return controller_; }
+
+ private:
+  /// A fact that is on its way.
+  struct fact {
+    std::string value;
+    event recorded;
+    std::string refused;
+  };
+
+  [[nodiscard]] task<void> keep_agent();
+  [[nodiscard]] task<void> serve_agent(world& w, scope& s);
+  [[nodiscard]] task<void> read_agent(world& w, scope& s);
+  [[nodiscard]] task<void> tell_of_itself();
+  [[nodiscard]] task<void> answer(agent_word asked);
+  void hear(agent_word word, scope& s);
+  [[nodiscard]] agent_word word_of(agent_wire::word_kind kind) const;
+  [[nodiscard]] task<void> keep_one(edge_world own, const std::string& edge,
+                                    const role_context::world_body& body);
+  void note(peer_event what);
+
+  const instance_id instance_;
+  const std::uint64_t incarnation_;
+  const std::string node_;
+  const std::string token_;
+  const std::string job_;
+  runtime* runtime_ = nullptr;
+  store* keys_ = nullptr;
+  job_graph graph_;
+  std::map<std::string, std::string> facts_;
+  event placed_;
+  event leaving_;
+  std::string refused_;
+  agent_outbox to_agent_;
+  std::map<std::string, std::shared_ptr<fact>> on_its_way_;
+  role_context::failover_handler controller_;
+  std::deque<peer_event> peer_events_;
+  event has_peer_events_;
+  std::atomic<bool> is_ready_{false};
+  std::atomic<std::uint64_t> steps_{0};
+  bool has_told_ready_ = false;
+  std::uint64_t told_steps_ = 0;
+};
+
+}  // namespace manyworlds::inline v0::detail

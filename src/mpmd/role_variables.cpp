@@ -1,0 +1,41 @@
+#include "mpmd/role_variables.hpp"
+
+#include <utility>
+
+#include "mpmd/agent_instance.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+static std::string set_or(const std::map<std::string, std::string>& set, const char* name,
+                          std::string otherwise) {
+  const auto at = set.find(name);
+  return at == set.end() ? std::move(otherwise) : at->second;
+}
+
+std::map<std::string, std::string> variables_of_role(const agent_place& place,
+                                                     const agent_word& ensure,
+                                                     const std::string& token) {
+  const auto& own = ensure.spec.variables;
+  const std::string index = std::to_string(ensure.instance.index);
+  std::map<std::string, std::string> all;
+  all["RANK"] = set_or(own, "RANK", index);
+  all["WORLD_SIZE"] = set_or(own, "WORLD_SIZE", set_or(own, "ROLE_WORLD_SIZE", "1"));
+  all["LOCAL_RANK"] = set_or(own, "LOCAL_RANK", "0");
+  all["LOCAL_WORLD_SIZE"] = set_or(own, "LOCAL_WORLD_SIZE", "1");
+  all["GROUP_RANK"] = set_or(own, "GROUP_RANK", index);
+  all["GROUP_WORLD_SIZE"] = set_or(own, "GROUP_WORLD_SIZE", all["WORLD_SIZE"]);
+  all["ROLE_NAME"] = ensure.instance.role;
+  all["ROLE_RANK"] = index;
+  all["MANYWORLDS_RUN_ID"] = place.job;
+  all["MANYWORLDS_INCARNATION"] = std::to_string(ensure.incarnation);
+  all["MANYWORLDS_STORE"] = place.store;
+  if (!place.secret_file.empty()) all["MANYWORLDS_SECRET_FILE"] = place.secret_file;
+  if (place.insecure) all["MANYWORLDS_INSECURE"] = "1";
+  if (!place.interface.empty()) all["MANYWORLDS_INTERFACE"] = place.interface;
+  all[instance_variable] = ensure.instance.text();
+  all[node_variable] = place.node;
+  all[token_variable] = token;
+  return all;
+}
+
+}  // namespace manyworlds::inline v0::detail
