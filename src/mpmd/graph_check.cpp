@@ -28,9 +28,10 @@ check_notes::check_notes(const job_graph& graph, const graph_positions& position
 }
 
 bool check_notes::is_unsure(std::string_view field) const {
-  for (std::string_view path = field; !path.empty(); path = parent_path(path))
+  for (std::string_view path = field;; path = parent_path(path)) {
     if (unsure_.contains(path)) return true;
-  return false;
+    if (path.empty()) return false;
+  }
 }
 
 void check_notes::object(const std::string& field, const std::string& what) {

@@ -1,9 +1,9 @@
 #include "mpmd/graph_reader.hpp"
 
-#include <fmt/format.h>
-
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
@@ -102,8 +102,8 @@ void graph_reader::read_edges(const graph_value& from, job_graph& into) {
     walk_edge(in, edge);
     in.finish();
     const bool is_odd = edge.kind == edge_kind::calls && each.value.find("shape");
-    if (is_odd) in.object("shape", "is for edges of kind bulk, and this is of calls");
-    if (is_odd) edge.shape = edge_shape::pairs;
+    if (!is_odd || notes_.unsure.contains(in.path("shape"))) continue;
+    in.object("shape", "is for edges of kind bulk, and this is of calls");
   }
 }
 

@@ -28,6 +28,10 @@ class place_check {
       : place_(place), notes_(notes), path_(path_to("place", index)) {}
 
   void check() {
+    if (place_.roles.size() > most_roles) {
+      return object("roles", fmt::format("{} roles, and a graph has at most {}",
+                                         place_.roles.size(), most_roles));
+    }
     check_roles();
     check_level();
     const bool is_of_several =
@@ -48,6 +52,13 @@ class place_check {
     notes_.object(path_to(path_, field), fmt::format("{}: {}", path_, what));
   }
 
+  /// Objects to one of the roles.
+  void object(std::size_t index, std::string_view what) {
+    notes_.object(
+        path_to(path_to(path_, "roles"), index),
+        fmt::format("{}: role {} {}", path_, in_quotes(place_.roles[index]), what));
+  }
+
   void check_roles() {
     if (place_.roles.empty()) return object("roles", "roles are missing");
     std::set<std::string_view> seen;
@@ -55,9 +66,8 @@ class place_check {
       const std::string& name = place_.roles[i];
       const std::string at = path_to(path_to(path_, "roles"), i);
       const bool is_first = seen.insert(name).second;
-      if (notes_.need_role(at, path_ + ": ", name) != nullptr && !is_first)
-        notes_.object(
-            at, fmt::format("{}: role {} stands there twice", path_, in_quotes(name)));
+      const bool is_there = notes_.need_role(at, path_ + ": ", name) != nullptr;
+      if (is_there && !is_first) object(i, "stands there twice");
     }
   }
 
@@ -70,19 +80,18 @@ class place_check {
                                 name_of(place_.rule)));
     }
     std::uint32_t gpus = 0;
-    for (const std::string& name : place_.roles) {
+    for (std::size_t i = 0; i < place_.roles.size(); ++i) {
+      const std::string& name = place_.roles[i];
       const graph_role* const role = notes_.find(name);
-      if (role == nullptr || notes_.is_unsure(path_to(path_to("role", name), "needs")) ||
-          notes_.is_unsure(path_to(path_to("role", name), "needs.gpus")))
-        continue;
+      const std::string needs = path_to(path_to("role", name), "needs");
+      if (role == nullptr || notes_.is_unsure(path_to(needs, "gpus"))) continue;
       if (role->needs.gpus == 0) {
-        object("level", fmt::format("role {} needs no GPU", in_quotes(name)));
+        object(i, "needs no GPU");
       } else if (gpus == 0) {
         gpus = role->needs.gpus;
       } else if (place_.rule == place_rule::together && gpus != role->needs.gpus) {
-        object("level", fmt::format("role {} needs {} GPUs, and is together with one "
-                                    "that needs {}",
-                                    in_quotes(name), role->needs.gpus, gpus));
+        object(i, fmt::format("needs {} GPUs, and is together with one that needs {}",
+                              role->needs.gpus, gpus));
       }
     }
   }

@@ -159,6 +159,11 @@ class role_check {
   }
 
   void check_others() {
+    if (role_.after_roles.size() > most_roles) {
+      return object("after",
+                    fmt::format("after names {} roles, and a graph has at most {}",
+                                role_.after_roles.size(), most_roles));
+    }
     std::set<std::string_view> seen;
     for (std::size_t i = 0; i < role_.after_roles.size(); ++i) {
       const std::string& name = role_.after_roles[i];
