@@ -171,6 +171,8 @@ std::vector<unsigned> one_cache(const cpu_groups& caches, const node_share& shar
   return by_size[share.position % by_size.size()];
 }
 
+}  // namespace
+
 std::vector<unsigned> cpus_of_this_process() {
   // The kernel refuses a set that is smaller than its own.
   for (std::size_t sets = 1; sets <= 64; sets *= 2) {
@@ -185,8 +187,6 @@ std::vector<unsigned> cpus_of_this_process() {
   }
   return {};
 }
-
-}  // namespace
 
 std::vector<unsigned> numbers_in_ranges(std::string_view text) {
   std::vector<unsigned> numbers;

@@ -28,6 +28,9 @@ struct cpu_topology {
   std::vector<unsigned> gpu_nodes;
 };
 
+/// Returns the CPUs that this process may use, by number.
+[[nodiscard]] std::vector<unsigned> cpus_of_this_process();
+
 /// Reads the topology from the file systems below `root`. `allowed` are the CPUs that
 /// this process may use, and `visible` the value of CUDA_VISIBLE_DEVICES. A machine
 /// without NUMA is one node.
