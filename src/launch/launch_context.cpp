@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "launch/environment_variables.hpp"
 #include "launch/own_address.hpp"
 #include "launch/pmix_session.hpp"
 #include "link/secret_file.hpp"
@@ -15,7 +16,7 @@ namespace manyworlds::inline v0 {
 
 using namespace detail;
 
-namespace {
+namespace detail {
 
 launch_variables variables_of_this_process() {
   launch_variables found;
@@ -28,6 +29,10 @@ launch_variables variables_of_this_process() {
   }
   return found;
 }
+
+}  // namespace detail
+
+namespace {
 
 /// Says whether PMIx is the way to the store, if it works at all.
 bool may_need_pmix(const launch_variables& variables) {

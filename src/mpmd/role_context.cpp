@@ -1,15 +1,12 @@
 #include "manyworlds/mpmd/role_context.hpp"
 
-#include <unistd.h>
-
 #include <charconv>
 #include <utility>
 
+#include "launch/environment_variables.hpp"
 #include "manyworlds/launch/launch_error.hpp"
 #include "mpmd/role_core.hpp"
 #include "mpmd/role_variables.hpp"
-
-extern char** environ;
 
 namespace manyworlds::inline v0 {
 
@@ -55,21 +52,10 @@ std::shared_ptr<detail::role_core> core_from(const launch_variables& variables,
       job.run_id);
 }
 
-launch_variables whole_environment() {
-  launch_variables all;
-  for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
-    const std::string_view one = *each;
-    const std::size_t sign = one.find('=');
-    if (sign == std::string_view::npos) continue;
-    all.emplace(one.substr(0, sign), one.substr(sign + 1));
-  }
-  return all;
-}
-
 }  // namespace
 
 role_context::role_context() : launch_context(launch_context::from_environment()) {
-  core_ = core_from(whole_environment(), *this);
+  core_ = core_from(detail::variables_of_this_process(), *this);
 }
 
 role_context::role_context(const launch_variables& variables)
