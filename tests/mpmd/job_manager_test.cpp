@@ -1,0 +1,371 @@
+// The rules by which a job's master decides: laws G-a to G-f without processes.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "mpmd/managed_job.hpp"
+
+namespace {
+
+using mw::detail::instance_phase;
+using mw::detail::job_stage;
+
+mw::job_graph serving() {
+  mw::job_graph g("serving");
+  g.role("router").run({"router"}).after("decode").after("prefill");
+  g.role("prefill").run({"prefill"}).count(1, 2, 2);
+  g.role("decode").run({"decode"}).count(1, 2, 2);
+  g.edge("kv", "prefill", "decode").bulk(mw::pairs);
+  return g;
+}
+
+mw::instance_id id(const char* role, std::uint32_t index) { return {role, index}; }
+
+}  // namespace
+
+TEST_CASE("graph B11: roles start in their order, and the job runs when all are ready") {
+  managed_job job(serving(), {"a", "b"});
+  job.start_master();
+  job.turn();
+  CHECK(job.stage() == job_stage::starting);
+  CHECK(job.starts(id("decode", 0)) == 1);
+  // Not before those that it comes after are ready.
+  CHECK(job.starts(id("router", 0)) == 0);
+  job.let_programs_go_on();
+  job.turn();
+  CHECK(job.starts(id("router", 0)) == 1);
+  job.settle();
+  CHECK(job.stage() == job_stage::running);
+  CHECK(job.living() == 5);
+}
+
+TEST_CASE("graph B35, G-d: a killed instance alone gets another incarnation") {
+  managed_job job(serving(), {"a", "b"});
+  job.settle();
+  REQUIRE(job.end_program(id("decode", 1), 7));
+  job.settle();
+  CHECK(job.incarnation(id("decode", 1)) == 2);
+  CHECK(job.is_ready(id("decode", 1)));
+  for (const auto& other : {id("decode", 0), id("prefill", 0), id("prefill", 1)})
+    CHECK(job.incarnation(other) == 1);
+  CHECK(job.incarnation(id("router", 0)) == 1);
+}
+
+TEST_CASE("graph B36: the second and the third crash of an instance count as the first") {
+  managed_job job(serving(), {"a"});
+  job.settle();
+  for (std::uint64_t crash = 1; crash <= 3; ++crash) {
+    REQUIRE(job.end_program(id("decode", 0), 1));
+    job.settle();
+    CHECK(job.incarnation(id("decode", 0)) == crash + 1);
+    CHECK(job.record(id("decode", 0)).failures.size() == crash);
+    job.let_pass(1000);
+  }
+}
+
+TEST_CASE("graph B37: two failures of different roles recover side by side") {
+  managed_job job(serving(), {"a", "b"});
+  job.settle();
+  REQUIRE(job.end_program(id("decode", 0), 1));
+  REQUIRE(job.end_program(id("prefill", 1), 1));
+  job.settle();
+  CHECK(job.incarnation(id("decode", 0)) == 2);
+  CHECK(job.incarnation(id("prefill", 1)) == 2);
+  CHECK(job.incarnation(id("prefill", 0)) == 1);
+  CHECK(job.manager().context().job().restart_count == 0);
+}
+
+TEST_CASE("graph B39, G-e: what fails while its region recovers joins it, uncharged") {
+  mw::job_graph g("group");
+  g.role("actor").run({"actor"}).count(3);
+  g.edge("ring", "actor", "actor").bulk(mw::group).restart_together();
+  managed_job job(g, {"a"});
+  job.settle();
+  REQUIRE(job.end_program(id("actor", 0), 1));
+  job.turn();
+  // A victim: it was told to end, or dies of the loss before it hears of that.
+  CHECK_FALSE(job.end_program(id("actor", 1), 1));
+  job.settle();
+  for (std::uint32_t n = 0; n < 3; ++n) CHECK(job.incarnation(id("actor", n)) == 2);
+  CHECK(job.record(id("actor", 0)).failures.size() == 1);
+  CHECK(job.record(id("actor", 1)).failures.empty());
+}
+
+TEST_CASE("graph B38: a replacement that dies at its start is replaced too") {
+  managed_job job(serving(), {"a"});
+  job.settle();
+  REQUIRE(job.end_program(id("decode", 0), 1));
+  job.turn();
+  job.let_pass(60);
+  job.turn();
+  REQUIRE(job.starts(id("decode", 0)) == 2);
+  REQUIRE(job.end_program(id("decode", 0), 1));
+  job.settle();
+  CHECK(job.incarnation(id("decode", 0)) == 3);
+  CHECK(job.is_ready(id("decode", 0)));
+}
+
+TEST_CASE("graph B48: pauses between tries grow, within the budget's window") {
+  CHECK(mw::detail::pause_after(1) == 50);
+  CHECK(mw::detail::pause_after(2) == 100);
+  CHECK(mw::detail::pause_after(4) == 400);
+  CHECK(mw::detail::pause_after(40) == 5000);
+  mw::job_graph g("one");
+  g.role("server")
+      .run({"server"})
+      .restart(mw::restart_when::on_failure, {2, std::chrono::seconds(30)});
+  managed_job job(g, {"a"});
+  job.settle();
+  for (int crash = 0; crash < 6; ++crash) {
+    REQUIRE(job.end_program(id("server", 0), 1));
+    job.settle(10);
+    // Those before the window are forgotten.
+    job.let_pass(31'000);
+  }
+  CHECK(job.incarnation(id("server", 0)) == 7);
+  CHECK(job.manager().context().job().restart_count == 0);
+}
+
+TEST_CASE("graph B44, B45: a spent budget restarts the job, and at last ends it") {
+  mw::job_graph g("one");
+  g.role("server")
+      .run({"server"})
+      .restart(mw::restart_when::on_failure, {1, std::chrono::hours(1)});
+  g.role("other").run({"other"});
+  g.whole_job = {1, std::chrono::hours(1)};
+  managed_job job(g, {"a"});
+  job.settle();
+  for (int crash = 0; crash < 2; ++crash) {
+    REQUIRE(job.end_program(id("server", 0), 3));
+    job.settle();
+  }
+  CHECK(job.manager().context().job().restart_count == 1);
+  CHECK(job.stage() == job_stage::running);
+  CHECK(job.incarnation(id("other", 0)) == 2);
+  for (int crash = 0; crash < 2; ++crash) {
+    job.end_program(id("server", 0), 3);
+    job.settle();
+  }
+  CHECK(job.stage() == job_stage::stopped);
+  CHECK(job.manager().context().job().exit_code != 0);
+  CHECK(job.manager().context().job().why.find("server.0") != std::string::npos);
+  CHECK(job.living() == 0);
+}
+
+TEST_CASE("graph B46: what is never started again ends the job with its own code") {
+  mw::job_graph g("one");
+  g.role("trainer").run({"trainer"}).restart(mw::restart_when::never);
+  g.role("other").run({"other"});
+  managed_job job(g, {"a"});
+  job.settle();
+  REQUIRE(job.end_program(id("trainer", 0), 3));
+  job.settle();
+  CHECK(job.stage() == job_stage::stopped);
+  CHECK(job.manager().context().job().exit_code == 3);
+  CHECK(job.living() == 0);
+}
+
+TEST_CASE("graph: the job goes on while a role has as many as it needs") {
+  mw::job_graph g("one");
+  g.role("server")
+      .run({"server"})
+      .count(1, 2, 2)
+      .restart(mw::restart_when::on_failure, {0, std::chrono::hours(1)});
+  managed_job job(g, {"a"});
+  job.settle();
+  REQUIRE(job.end_program(id("server", 0), 3));
+  job.settle();
+  CHECK(job.stage() == job_stage::running);
+  CHECK(job.record(id("server", 0)).phase == instance_phase::ended);
+  CHECK(job.is_ready(id("server", 1)));
+}
+
+TEST_CASE("graph B11: the job ends with its drivers, G-f: and nothing is left of it") {
+  mw::job_graph g = serving();
+  g.role("driver").run({"driver"}).count(2).driver();
+  managed_job job(g, {"a", "b"});
+  job.settle();
+  REQUIRE(job.end_program(id("driver", 0), 0));
+  job.settle();
+  CHECK(job.stage() == job_stage::running);
+  REQUIRE(job.end_program(id("driver", 1), 0));
+  job.settle();
+  CHECK(job.stage() == job_stage::stopped);
+  CHECK(job.manager().context().job().exit_code == 0);
+  CHECK(job.living() == 0);
+}
+
+TEST_CASE("graph B54: a new master restarts nothing") {
+  managed_job job(serving(), {"a", "b"});
+  job.settle();
+  const auto before = job.agents();
+  for (int i = 0; i < 10; ++i) {
+    job.kill_master();
+    job.settle(3);
+  }
+  CHECK(job.living() == 5);
+  for (const auto& [name, agent] : job.agents())
+    for (const auto& [which, has] : agent.has)
+      CHECK(has.pid == before.at(name).has.at(which).pid);
+}
+
+TEST_CASE("graph B57: what ends and dies while there is no master is handled once") {
+  mw::job_graph g = serving();
+  g.role("job").run({"job"}).count(2).driver();
+  managed_job job(g, {"a", "b"});
+  job.settle();
+  job.kill_master();
+  REQUIRE(job.end_program(id("job", 0), 0));
+  REQUIRE(job.end_program(id("decode", 0), 9));
+  job.settle();
+  CHECK(job.record(id("job", 0)).phase == instance_phase::ended);
+  CHECK(job.starts(id("job", 0)) == 1);
+  CHECK(job.incarnation(id("decode", 0)) == 2);
+  CHECK(job.record(id("decode", 0)).failures.size() == 1);
+}
+
+TEST_CASE("graph B58: counts, places and budgets are equal before and after") {
+  managed_job job(serving(), {"a", "b"});
+  job.settle();
+  REQUIRE(job.end_program(id("decode", 0), 9));
+  job.settle();
+  const mw::detail::instance_record before = job.record(id("decode", 0));
+  job.kill_master();
+  job.settle(2);
+  CHECK(job.record(id("decode", 0)) == before);
+}
+
+TEST_CASE("graph B41: a lost agent's instances go where they fit, uncharged") {
+  managed_job job(serving(), {"a", "b"});
+  job.settle();
+  job.kill_agent("b");
+  job.settle();
+  CHECK(job.living() == 5);
+  CHECK(job.agents()["a"].has.size() == 5);
+  for (std::uint32_t n = 0; n < 2; ++n)
+    CHECK(job.record(id("decode", n)).failures.empty());
+  CHECK(job.manager().context().job().restart_count == 0);
+}
+
+TEST_CASE("graph G-a: another agent of the node's name gets new incarnations") {
+  managed_job job(serving(), {"a"});
+  job.settle();
+  // It is replaced while no master looks.
+  job.kill_master();
+  job.kill_agent("a");
+  job.start_agent("a");
+  job.settle();
+  CHECK(job.living() == 5);
+  CHECK(job.incarnation(id("router", 0)) == 2);
+}
+
+TEST_CASE("graph: an instance that is not ready in time has failed") {
+  mw::job_graph g("one");
+  g.role("server").run({"server"}).waits_until_ready(std::chrono::seconds(5));
+  managed_job job(g, {"a"});
+  job.start_master();
+  for (int i = 0; i < 40; ++i) {
+    job.turn();
+    job.let_pass(200);
+  }
+  CHECK(job.incarnation(id("server", 0)) >= 1);
+  CHECK(job.record(id("server", 0)).failures.size() >= 1);
+}
+
+TEST_CASE("graph B5: what fits nowhere is refused before anything starts") {
+  mw::job_graph g("large");
+  g.role("server")
+      .run({"server"})
+      .need({.cpus = 64, .memory = 0, .gpus = 0, .labels = {}});
+  managed_job job(g, {"a"});
+  job.settle();
+  CHECK(job.stage() == job_stage::stopped);
+  CHECK(job.manager().context().job().exit_code != 0);
+  CHECK(job.manager().context().job().why.find("cpus") != std::string::npos);
+  CHECK(job.starts(id("server", 0)) == 0);
+}
+
+// --- by seed --------------------------------------------------------------------------
+
+namespace {
+
+mw::job_graph mixed() {
+  mw::job_graph g("mixed");
+  g.role("router").run({"router"}).after("decode");
+  g.role("prefill")
+      .run({"prefill"})
+      .count(1, 2, 2)
+      .restart(mw::restart_when::on_failure, {1000, std::chrono::hours(10)});
+  g.role("decode")
+      .run({"decode"})
+      .count(1, 3, 3)
+      .restart(mw::restart_when::on_failure, {1000, std::chrono::hours(10)});
+  g.role("actor").run({"actor"}).count(2).restart(mw::restart_when::on_failure,
+                                                  {1000, std::chrono::hours(10)});
+  g.role("router").restart(mw::restart_when::on_failure, {1000, std::chrono::hours(10)});
+  g.edge("ring", "actor", "actor").bulk(mw::group).restart_together();
+  return g;
+}
+
+void hurt(managed_job& job) {
+  const std::vector<mw::instance_id> all{{"router", 0}, {"prefill", 0}, {"prefill", 1},
+                                         {"decode", 0}, {"decode", 1},  {"decode", 2},
+                                         {"actor", 0},  {"actor", 1}};
+  switch (job.random().below(6)) {
+    case 0:
+    case 1:
+      job.end_program(all[job.random().below(all.size())], 1);
+      break;
+    case 2:
+      job.kill_master();
+      break;
+    case 3: {
+      const char* const node = job.random().below(2) == 0 ? "a" : "b";
+      job.kill_agent(node);
+      job.start_agent(node);
+      break;
+    }
+    default:
+      job.let_programs_go_on();
+  }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "graph B56, G-a to G-e: whatever dies after whichever record, the end is the same") {
+  for (std::uint64_t seed = 0; seed < seeds_to_try(300); ++seed) {
+    CAPTURE(seed);
+    managed_job job(mixed(), {"a", "b"}, seed);
+    for (int step = 0; step < 80; ++step) {
+      if (!job.has_master()) job.start_master();
+      const bool dies = job.random().below(4) == 0;
+      if (dies) {
+        job.turn(job.random().below(6));
+      } else {
+        job.turn();
+      }
+      if (job.random().below(2) == 0) job.let_programs_go_on();
+      job.let_pass(static_cast<std::int64_t>(job.random().below(400)));
+      if (job.random().below(3) == 0) hurt(job);
+    }
+    job.settle(120);
+    CHECK(job.stage() == job_stage::running);
+    CHECK(job.living() == 8);
+    for (const char* const role : {"prefill", "decode", "actor", "router"}) {
+      for (std::uint32_t n = 0; n < 2; ++n) {
+        const auto found = job.manager().context().find({role, n});
+        if (!found) continue;
+        CHECK(job.is_ready({role, n}));
+        // Law G-e: none is charged for what it has not done.
+        CHECK(job.record({role, n}).failures.size() <= job.kills({role, n}));
+      }
+    }
+    // Law G-f.
+    job.manager().stop("enough");
+    job.settle(20);
+    CHECK(job.stage() == job_stage::stopped);
+    CHECK(job.living() == 0);
+  }
+}

@@ -1,0 +1,259 @@
+// Managed job: a job's manager among agents that are models, without I/O or clocks. What
+// happens, and in which order, is drawn from a seed; the laws are checked at each step.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "manyworlds/detail/seeded_random.hpp"
+#include "manyworlds/mpmd/job_graph.hpp"
+#include "mpmd/job_manager.hpp"
+
+namespace mw = manyworlds;
+
+/// Returns how many seeds a test tries: MANYWORLDS_TEST_SEEDS, or `otherwise`.
+inline std::uint64_t seeds_to_try(std::uint64_t otherwise) {
+  const char* const wanted = std::getenv("MANYWORLDS_TEST_SEEDS");
+  return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : otherwise;
+}
+
+/// The model of an agent: what a `job_agent` does with the same orders.
+struct model_agent {
+  std::string process;  ///< empty while none runs
+  bool is_connected = false;
+  std::map<mw::instance_id, mw::detail::instance_report> has;
+};
+
+class managed_job {
+ public:
+  managed_job(mw::job_graph graph, std::vector<std::string> nodes, std::uint64_t seed = 1)
+      : random_(seed), graph_(std::move(graph)) {
+    limits_.nodes = nodes.size();
+    for (const std::string& name : nodes) {
+      mw::node_resources& node = resources_[name];
+      node.name = name;
+      node.cpus = {{0, {0, 1, 2, 3}}};
+      node.memory = std::uint64_t{1} << 33U;
+      start_agent(name);
+    }
+  }
+
+  // --- the master ---------------------------------------------------------------------
+
+  /// A new master takes over what was recorded.
+  void start_master() {
+    using mw::detail::job_context;
+    job_context job = rows_.empty() ? job_context(graph_) : job_context(rows_);
+    manager_ = std::make_unique<mw::detail::job_manager>(std::move(job), limits_, now_);
+    for (auto& [name, agent] : agents_) agent.is_connected = false;
+  }
+  void kill_master() { manager_.reset(); }
+  [[nodiscard]] bool has_master() const { return manager_ != nullptr; }
+
+  /// One turn of the master. It dies after so many of its steps, of which each record and
+  /// each order is one; nothing: it lives.
+  void turn(std::optional<std::size_t> dies_after = std::nullopt) {
+    connect_agents();
+    manager_->decide(now_);
+    auto changes = manager_->context().take_changes();
+    std::size_t left = dies_after.value_or(SIZE_MAX);
+    if (!changes.empty()) {
+      if (left-- == 0) return kill_master();
+      ++records_;
+      for (auto& [key, value] : changes) {
+        if (value)
+          rows_.insert_or_assign(key, *value);
+        else
+          rows_.erase(key);
+      }
+    }
+    for (const mw::detail::agent_order& order : manager_->orders()) {
+      if (left-- == 0) return kill_master();
+      obey(order, manager_->context());
+    }
+  }
+  void let_pass(mw::detail::recorded_time ms) { now_ += ms; }
+  /// Turns until nothing changes any more, with time for pauses in between.
+  void settle(int turns = 60) {
+    for (int i = 0; i < turns; ++i) {
+      if (!manager_) start_master();
+      turn();
+      let_programs_go_on();
+      let_pass(200);
+    }
+  }
+
+  // --- what happens to agents and programs ---------------------------------------------
+
+  void start_agent(const std::string& node) {
+    model_agent& agent = agents_[node];
+    agent.process = "agent-" + std::to_string(++processes_);
+    agent.is_connected = false;
+    agent.has.clear();
+  }
+  /// Its programs die with it.
+  void kill_agent(const std::string& node) {
+    model_agent& agent = agents_[node];
+    if (manager_ && agent.is_connected) manager_->node_lost(node, true, now_);
+    agent = {};
+    ++node_deaths_;
+  }
+  /// A program ends by itself. Returns false if none of that name runs.
+  bool end_program(const mw::instance_id& id, int code) {
+    for (auto& [name, agent] : agents_) {
+      const auto at = agent.has.find(id);
+      if (at == agent.has.end() || !is_alive(at->second)) continue;
+      if (at->second.life == mw::detail::instance_life::ending) continue;
+      at->second.life = mw::detail::instance_life::ended;
+      at->second.exit = {mw::exit_kind::exited, code, 0,
+                         "exited with code " + std::to_string(code)};
+      if (code != 0) ++kills_[id];
+      report(name, agent, at->second);
+      return true;
+    }
+    return false;
+  }
+  /// What was started is ready a turn later; what was told to end has ended.
+  void let_programs_go_on() {
+    for (auto& [name, agent] : agents_) {
+      for (auto& [id, has] : agent.has) {
+        const auto before = has.life;
+        if (has.life == mw::detail::instance_life::starting)
+          has.life = mw::detail::instance_life::ready;
+        if (has.life == mw::detail::instance_life::ending) {
+          has.life = mw::detail::instance_life::ended;
+          has.exit = {mw::exit_kind::stopped, 0, SIGTERM_number, "was stopped"};
+        }
+        if (has.life != before) report(name, agent, has);
+      }
+    }
+  }
+
+  // --- what is seen
+  // ---------------------------------------------------------------------
+
+  [[nodiscard]] mw::detail::job_manager& manager() { return *manager_; }
+  [[nodiscard]] mw::detail::job_stage stage() const {
+    return manager_->context().job().stage;
+  }
+  [[nodiscard]] const mw::detail::instance_record& record(
+      const mw::instance_id& id) const {
+    return manager_->context().at(manager_->context().find(id).value());
+  }
+  [[nodiscard]] std::uint64_t incarnation(const mw::instance_id& id) const {
+    return record(id).incarnation;
+  }
+  [[nodiscard]] bool is_ready(const mw::instance_id& id) const {
+    const auto n = manager_->context().find(id).value();
+    const auto* const report = manager_->nodes().current(n, manager_->context().at(n));
+    return report != nullptr && report->life == mw::detail::instance_life::ready;
+  }
+  [[nodiscard]] std::size_t living() const {
+    std::size_t count = 0;
+    for (const auto& [name, agent] : agents_)
+      for (const auto& [id, has] : agent.has) count += is_alive(has) ? 1 : 0;
+    return count;
+  }
+  [[nodiscard]] std::size_t starts(const mw::instance_id& id) const {
+    std::size_t count = 0;
+    for (const auto& [which, incarnation] : started_) count += which == id ? 1 : 0;
+    return count;
+  }
+  [[nodiscard]] std::size_t kills(const mw::instance_id& id) const {
+    const auto at = kills_.find(id);
+    return at == kills_.end() ? 0 : at->second;
+  }
+  [[nodiscard]] std::size_t node_deaths() const { return node_deaths_; }
+  [[nodiscard]] std::size_t records() const { return records_; }
+  [[nodiscard]] std::map<std::string, model_agent>& agents() { return agents_; }
+  [[nodiscard]] mw::detail::seeded_random& random() { return random_; }
+  [[nodiscard]] mw::detail::recorded_time now() const { return now_; }
+  [[nodiscard]] mw::detail::manager_limits& limits() { return limits_; }
+
+ private:
+  static constexpr int SIGTERM_number = 15;
+
+  static bool is_alive(const mw::detail::instance_report& has) {
+    return has.life != mw::detail::instance_life::ended;
+  }
+  void report(const std::string& node, const model_agent& agent,
+              const mw::detail::instance_report& what) {
+    if (manager_ && agent.is_connected) manager_->heard(node, what);
+  }
+  void connect_agents() {
+    for (auto& [name, agent] : agents_) {
+      if (agent.process.empty() || agent.is_connected) continue;
+      agent.is_connected = true;
+      std::vector<mw::detail::instance_report> has;
+      for (const auto& [id, report] : agent.has) has.push_back(report);
+      manager_->node_came(resources_[name], agent.process, has);
+    }
+  }
+
+  void obey(const mw::detail::agent_order& order, const mw::detail::job_context& job) {
+    using what = mw::detail::agent_order::what;
+    model_agent& agent = agents_[order.node];
+    if (agent.process.empty()) return;
+    const mw::instance_id& id = job.id(order.instance);
+    const auto at = agent.has.find(id);
+    if (order.kind == what::ensure) {
+      ensure(order, id, agent);
+    } else if (at == agent.has.end() || at->second.incarnation != order.incarnation) {
+      return;
+    } else if (order.kind == what::end && is_alive(at->second)) {
+      at->second.life = mw::detail::instance_life::ending;
+      report(order.node, agent, at->second);
+    } else if (order.kind == what::recorded && !is_alive(at->second)) {
+      agent.has.erase(at);
+    }
+  }
+
+  void ensure(const mw::detail::agent_order& order, const mw::instance_id& id,
+              model_agent& agent) {
+    const auto at = agent.has.find(id);
+    if (at != agent.has.end() && at->second.incarnation >= order.incarnation) {
+      report(order.node, agent, at->second);
+      return;
+    }
+    // Law G-a: once each, and only when nothing older lives.
+    const bool is_first = started_.emplace(id, order.incarnation).second;
+    CHECK_MESSAGE(is_first, id.text(), " incarnation ", order.incarnation);
+    for (const auto& [name, other] : agents_) {
+      const auto older = other.has.find(id);
+      if (older != other.has.end()) CHECK_FALSE(is_alive(older->second));
+    }
+    // Law G-b: what is started was recorded before.
+    const auto row = rows_.find("instance/" + id.text());
+    REQUIRE(row != rows_.end());
+    CHECK(row->second.find("\"incarnation\":" + std::to_string(order.incarnation)) !=
+          std::string::npos);
+    mw::detail::instance_report& own = agent.has[id];
+    own = {};
+    own.instance = id;
+    own.incarnation = order.incarnation;
+    own.pid = ++processes_;
+    report(order.node, agent, own);
+  }
+
+  mw::detail::seeded_random random_;
+  mw::job_graph graph_;
+  mw::detail::manager_limits limits_;
+  mw::detail::context_values rows_;
+  std::unique_ptr<mw::detail::job_manager> manager_;
+  std::map<std::string, mw::node_resources> resources_;
+  std::map<std::string, model_agent> agents_;
+  std::set<std::pair<mw::instance_id, std::uint64_t>> started_;
+  std::map<mw::instance_id, std::size_t> kills_;
+  mw::detail::recorded_time now_ = 1'000'000;
+  int processes_ = 0;
+  std::size_t node_deaths_ = 0;
+  std::size_t records_ = 0;
+};
