@@ -5,6 +5,7 @@
 
 #include "launch/environment_variables.hpp"
 #include "manyworlds/launch/launch_error.hpp"
+#include "manyworlds/store/tcp_store.hpp"
 #include "mpmd/role_core.hpp"
 #include "mpmd/role_variables.hpp"
 
@@ -67,11 +68,17 @@ const std::string& role_context::node() const noexcept { return core_->node(); }
 const job_graph& role_context::graph() const { return core_->graph(); }
 
 int role_context::run(class runtime& rt, role_body body, job_options options) {
-  return launch_context::run(rt, run_in(rt, std::move(body)), options);
+  const auto whole = [&]() -> task<void> {
+    tcp_store_options client;
+    client.secret = secret();
+    tcp_store meeting(rt, store, client);
+    co_await run_in(rt, meeting, std::move(body));
+  };
+  return launch_context::run(rt, whole(), options);
 }
 
-task<void> role_context::run_in(class runtime& rt, role_body body) {
-  return core_->run(rt, *this, std::move(body));
+task<void> role_context::run_in(class runtime& rt, class store& meeting, role_body body) {
+  return core_->run(rt, meeting, std::move(body));
 }
 
 task<void> role_context::each(std::string edge, world_body body) {

@@ -34,11 +34,7 @@ const std::map<std::string, std::string>& role_core::facts() const {
 
 // --- the agent ------------------------------------------------------------------------
 
-task<void> role_core::run(runtime& rt, const launch_context& place,
-                          role_context::role_body body) {
-  tcp_store_options options;
-  options.secret = place.secret();
-  tcp_store meeting(rt, place.store, options);
+task<void> role_core::run(runtime& rt, store& meeting, role_context::role_body body) {
   job_meeting own(meeting, job_);
   runtime_ = &rt;
   keys_ = &own.keys();

@@ -11,7 +11,7 @@
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/mpmd/role_context.hpp"
-#include "manyworlds/store/tcp_store.hpp"
+#include "manyworlds/store/store.hpp"
 #include "mpmd/agent_outbox.hpp"
 #include "mpmd/job_meeting.hpp"
 
@@ -42,8 +42,7 @@ class role_core {
         token_(std::move(token)),
         job_(std::move(job)) {}
 
-  [[nodiscard]] task<void> run(runtime& rt, const launch_context& place,
-                               role_context::role_body body);
+  [[nodiscard]] task<void> run(runtime& rt, store& meeting, role_context::role_body body);
   [[nodiscard]] task<void> keep_worlds(std::string edge, bool is_group,
                                        role_context::world_body body);
   [[nodiscard]] task<peer_event> next_peer_event();

@@ -13,6 +13,7 @@
 #include "manyworlds/launch/launch_context.hpp"
 #include "manyworlds/mpmd/job_graph.hpp"
 #include "manyworlds/mpmd/job_placement.hpp"
+#include "manyworlds/store/store.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
 
@@ -85,9 +86,11 @@ class role_context : public launch_context {
   /// Joins the agent, runs `body` to its end, cancels what its scope still runs, and
   /// returns the exit code; error file, SIGTERM and SIGINT as in `launch_context::run`.
   [[nodiscard]] int run(class runtime& rt, role_body body, job_options options = {});
-  /// Does the same on a runtime that runs already, such as a simulated one. Errors: what
+  /// Does the same on a runtime that runs already, such as a simulated one, with the
+  /// job's meeting store. Errors: what
   /// `body` threw; std::runtime_error if the agent refuses this process.
-  [[nodiscard]] task<void> run_in(class runtime& rt, role_body body);
+  [[nodiscard]] task<void> run_in(class runtime& rt, class store& meeting,
+                                  role_body body);
 
   /// Keeps a world of two with each peer of a bulk edge (`pairs` or `aligned`), as peers
   /// come, go and come again, and runs `body` in each, side by side. The instance of

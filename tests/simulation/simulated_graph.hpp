@@ -1,0 +1,265 @@
+// Simulated graph: a job of roles in virtual time, with the product's master and agents.
+#pragma once
+
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/testing/simulated_program.hpp"
+#include "mpmd/context_store.hpp"
+#include "mpmd/job_agent.hpp"
+#include "mpmd/job_master.hpp"
+#include "simulation/world_cluster.hpp"
+
+namespace manyworlds_tests {
+
+/// What masters have recorded, outside of all processes.
+struct recorded_context {
+  std::uint64_t term = 0;
+  mw::detail::context_values rows;
+  std::size_t writes = 0;
+};
+
+/// One master's way to it. Each operation takes a while, in which the master may die.
+class simulated_context final : public mw::detail::context_store {
+ public:
+  simulated_context(recorded_context& kept, mw::simulation& sim)
+      : kept_(kept), sim_(sim) {}
+
+  mw::task<std::uint64_t> term() override {
+    co_await on_its_way();
+    co_return kept_.term;
+  }
+  mw::task<std::uint64_t> take_term(std::uint64_t seen) override {
+    co_await on_its_way();
+    if (kept_.term != seen) refuse();
+    co_return ++kept_.term;
+  }
+  mw::task<mw::detail::context_values> load() override {
+    co_await on_its_way();
+    co_return kept_.rows;
+  }
+  mw::task<void> write(std::uint64_t term,
+                       std::vector<mw::detail::context_write> changes) override {
+    co_await on_its_way();
+    if (term != kept_.term) refuse();
+    ++kept_.writes;
+    for (auto& [key, value] : changes) {
+      if (value)
+        kept_.rows.insert_or_assign(key, *value);
+      else
+        kept_.rows.erase(key);
+    }
+    co_await on_its_way();
+  }
+  [[nodiscard]] std::string where() const override { return "memory"; }
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw mw::detail::context_error(mw::detail::context_trouble::deposed,
+                                    "another master has a higher term");
+  }
+  mw::task<void> on_its_way() { co_await mw::sleep_for(sim_.random().at_most(2ms)); }
+
+  recorded_context& kept_;
+  mw::simulation& sim_;
+};
+
+/// One incarnation, from its start to its end.
+struct simulated_incarnation {
+  mw::instance_id instance;
+  std::uint64_t number = 0;
+  std::string node;
+  pid_t pid = 0;
+  mw::simulated_process* of = nullptr;  ///< the agent's
+  bool is_alive = true;
+};
+
+class simulated_graph {
+ public:
+  simulated_graph(std::uint64_t seed, mw::job_graph graph)
+      : all(seed), graph_(std::move(graph)) {
+    limits.limits.nodes = 0;
+    limits.clock = [this] {
+      return std::chrono::duration_cast<std::chrono::milliseconds>(all.sim.elapsed())
+                 .count() +
+             1'000'000;
+    };
+  }
+  ~simulated_graph() {
+    for (member_process* each : processes_)
+      if (each->is_alive()) all.kill(*each);
+    all.close();
+  }
+
+  void add_node(const std::string& name) {
+    ++limits.limits.nodes;
+    start_agent(name);
+  }
+  void start_agent(const std::string& name) {
+    member_process& process = added(name);
+    node& own = nodes_[name];
+    own.process = &process;
+    process.process().add_program("program",
+                                  [this, name, &process](mw::simulated_program& self) {
+                                    return live(name, process, self);
+                                  });
+    mw::node_resources has;
+    has.name = name;
+    has.cpus = {{0, {0, 1, 2, 3}}};
+    has.memory = std::uint64_t{1} << 33U;
+    mw::detail::agent_place place;
+    place.job = graph_.name();
+    place.node = name;
+    place.store = "127.0.0.1:1";
+    own.agent = std::make_unique<mw::detail::job_agent>(
+        process.runtime(), *process.rendezvous, std::move(has), std::move(place));
+    process.start(run_agent(*own.agent, own));
+  }
+  void kill_agent(const std::string& name) {
+    node& own = nodes_[name];
+    if (own.process == nullptr || !own.process->is_alive()) return;
+    all.kill(*own.process);
+    for (simulated_incarnation& each : incarnations)
+      if (each.of == &own.process->process()) each.is_alive = false;
+    retired_.push_back(std::move(own.agent));
+    own.process = nullptr;
+  }
+  member_process* agent(const std::string& name) { return nodes_[name].process; }
+
+  void start_master() {
+    master_process = &added("master");
+    contexts_.push_back(std::make_unique<simulated_context>(kept, all.sim));
+    masters_.push_back(std::make_unique<mw::detail::job_master>(
+        master_process->runtime(), *master_process->rendezvous, *contexts_.back(), graph_,
+        graph_.name(), limits));
+    master_process->start(run_master(*masters_.back()));
+  }
+  void kill_master() {
+    if (master_process != nullptr && master_process->is_alive())
+      all.kill(*master_process);
+    master_process = nullptr;
+  }
+
+  /// Ends a program by a signal, as an accident does.
+  bool kill_program(const mw::instance_id& id) {
+    for (auto each = incarnations.rbegin(); each != incarnations.rend(); ++each) {
+      if (!each->is_alive || !(each->instance == id)) continue;
+      each->of->signal_program(each->pid, SIGKILL);
+      each->is_alive = false;
+      return true;
+    }
+    return false;
+  }
+
+  [[nodiscard]] std::size_t living() const {
+    return static_cast<std::size_t>(
+        std::count_if(incarnations.begin(), incarnations.end(),
+                      [](const simulated_incarnation& i) { return i.is_alive; }));
+  }
+  [[nodiscard]] std::size_t starts_of(const mw::instance_id& id) const {
+    return static_cast<std::size_t>(
+        std::count_if(incarnations.begin(), incarnations.end(),
+                      [&](const simulated_incarnation& i) { return i.instance == id; }));
+  }
+  /// Waits until so many live, all of them the newest.
+  [[nodiscard]] bool settles(std::size_t count, mw::duration limit) {
+    std::size_t calm = 0;
+    return all.run_until(
+        [&] {
+          calm = living() == count ? calm + 1 : 0;
+          return calm > 2000;
+        },
+        limit);
+  }
+  [[nodiscard]] std::string story() const {
+    std::string text;
+    for (const simulated_incarnation& each : incarnations)
+      text += each.instance.text() + " " + std::to_string(each.number) + " on " +
+              each.node + (each.is_alive ? " lives\n" : " is over\n");
+    for (const std::string& line : said) text += line + "\n";
+    return text + all.last_lines();
+  }
+
+  cluster all;
+  recorded_context kept;
+  mw::detail::master_options limits;
+  std::deque<simulated_incarnation> incarnations;
+  std::vector<std::string> said;
+  std::vector<std::string> wrong;
+  std::optional<int> exit_code;
+  member_process* master_process = nullptr;
+
+ private:
+  struct node {
+    member_process* process = nullptr;
+    std::unique_ptr<mw::detail::job_agent> agent;
+    bool has_ended = false;
+  };
+
+  member_process& added(const std::string& name) {
+    member_process& process = all.add(name + "#" + std::to_string(processes_.size() + 1));
+    processes_.push_back(&process);
+    return process;
+  }
+
+  mw::task<void> run_agent(mw::detail::job_agent& agent, node& own) {
+    try {
+      co_await agent.run();
+      own.has_ended = true;
+    } catch (const std::exception& e) {
+      said.push_back(std::string("an agent ends: ") + e.what());
+    }
+  }
+  mw::task<void> run_master(mw::detail::job_master& master) {
+    try {
+      exit_code = co_await master.run();
+    } catch (const std::exception& e) {
+      said.push_back(std::string("a master ends: ") + e.what());
+    }
+  }
+
+  mw::task<int> live(std::string name, member_process& agent,
+                     mw::simulated_program& self) {
+    const std::string text(self.variable("MANYWORLDS_INSTANCE").value_or("?.0"));
+    const std::size_t dot = text.rfind('.');
+    simulated_incarnation& own = incarnations.emplace_back();
+    own.instance = {text.substr(0, dot),
+                    static_cast<std::uint32_t>(std::stoul(text.substr(dot + 1)))};
+    own.number =
+        std::stoull(std::string(self.variable("MANYWORLDS_INCARNATION").value_or("0")));
+    own.node = name;
+    own.pid = self.pid();
+    own.of = &agent.process();
+    // Law G-a: an incarnation starts once, and the newest alone lives.
+    for (const simulated_incarnation& each : incarnations) {
+      if (&each == &own || !(each.instance == own.instance)) continue;
+      if (each.number == own.number) wrong.push_back(text + " was started twice");
+      if (each.is_alive) wrong.push_back(text + " has two incarnations that live");
+    }
+    const struct ending {
+      simulated_incarnation& of;
+      ~ending() { of.is_alive = false; }
+    } at_last{own};
+    co_await self.terminated();
+    co_return 0;
+  }
+
+  mw::job_graph graph_;
+  std::map<std::string, node> nodes_;
+  std::vector<member_process*> processes_;
+  std::vector<std::unique_ptr<simulated_context>> contexts_;
+  std::vector<std::unique_ptr<mw::detail::job_master>> masters_;
+  std::vector<std::unique_ptr<mw::detail::job_agent>> retired_;
+};
+
+}  // namespace manyworlds_tests
