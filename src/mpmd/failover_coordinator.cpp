@@ -30,7 +30,7 @@ static void prune(std::vector<recorded_time>& times, duration window, recorded_t
 
 void failover_coordinator::failed(std::size_t instance, recorded_time now,
                                   const std::string& why) {
-  instance_record& record = job_.change(instance);
+  instance_record& record = job_.charge(instance);
   const graph_role& role = job_.role_of(instance);
   if (role.restarts == restart_when::never) {
     give_up(instance, now, why);
@@ -104,15 +104,7 @@ void failover_coordinator::restart_job(recorded_time now, const std::string& why
   job.stage = job_stage::starting;
   job.why = why;
   job.is_placed = false;
-  const recorded_time not_before = now + pause_after(job.restarts.size());
-  for (std::size_t n = 0; n < job_.size(); ++n) {
-    if (job_.id(n).index >= job_.role_of(n).counts.start) continue;
-    instance_record& record = job_.change(n);
-    record.phase = instance_phase::waiting;
-    record.not_before = not_before;
-    record.failures.clear();
-    record.place.node.clear();
-  }
+  job_.begin_again(now + pause_after(job.restarts.size()));
 }
 
 void failover_coordinator::end_job(int exit_code, std::string why) {

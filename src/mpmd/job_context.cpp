@@ -85,6 +85,7 @@ static std::string text_of(const instance_record& record) {
     row["memory"] = record.place.memory;
     row["why"] = record.place.why;
   }
+  if (record.generation != 0) row["generation"] = record.generation;
   if (!record.agent.empty()) row["agent"] = record.agent;
   if (record.not_before != 0) row["not_before"] = record.not_before;
   if (!record.failures.empty()) row["failures"] = record.failures;
@@ -127,6 +128,7 @@ static instance_record instance_from(const json& row, const instance_id& id) {
     row.at("memory").get_to(record.place.memory);
     row.at("why").get_to(record.place.why);
   }
+  record.generation = row.value("generation", std::uint64_t{0});
   if (row.contains("agent")) row.at("agent").get_to(record.agent);
   record.not_before = row.value("not_before", recorded_time{0});
   if (row.contains("failures")) row.at("failures").get_to(record.failures);
@@ -164,6 +166,7 @@ job_context::job_context(const context_values& rows) {
            at != rows.end() && at->first.starts_with(prefix); ++at)
         facts_[n].emplace(at->first.substr(prefix.size()), at->second);
     }
+    begin_again(0);
   } catch (const std::exception& e) {
     throw context_error(context_trouble::damaged,
                         fmt::format("the row \"{}\" of the job's context cannot be "
@@ -201,6 +204,19 @@ instance_record& job_context::change(std::size_t n) {
   return records_[n];
 }
 
+void job_context::begin_again(recorded_time not_before) {
+  for (std::size_t n = 0; n < ids_.size(); ++n) {
+    const bool has_begun = records_[n].generation == job_.restart_count;
+    if (has_begun || ids_[n].index >= role_of(n).counts.start) continue;
+    instance_record& record = change(n);
+    record.generation = job_.restart_count;
+    record.phase = instance_phase::waiting;
+    record.not_before = not_before;
+    record.failures.clear();
+    record.place.node.clear();
+  }
+}
+
 bool job_context::record_fact(std::size_t n, std::string key, std::string value) {
   if (value.size() > largest_fact || key.empty() || key.size() > 128) return false;
   auto& own = facts_[n];
@@ -216,18 +232,27 @@ bool job_context::record_fact(std::size_t n, std::string key, std::string value)
   return true;
 }
 
+/// A restart of the job is recorded ahead of its instances, whose records tell whether
+/// they have taken part. That all have their places is recorded behind these.
 std::vector<context_write> job_context::take_changes() {
   std::vector<context_write> all;
-  if (is_new_) all.push_back({std::string(graph_row), graph_.to_json()});
-  if (is_new_ || is_job_changed_) all.push_back({std::string(job_row), text_of(job_)});
-  for (const std::size_t n : changed_) {
+  const auto put_job = [&] { all.push_back({std::string(job_row), text_of(job_)}); };
+  const auto put_instance = [&](std::size_t n) {
     all.push_back(
         {fmt::format("{}{}", instance_rows, ids_[n].text()), text_of(records_[n])});
-  }
+  };
+  const bool is_job_last = job_.is_placed && !is_new_;
+  if (is_new_) all.push_back({std::string(graph_row), graph_.to_json()});
+  if ((is_new_ || is_job_changed_) && !is_job_last) put_job();
+  for (const std::size_t n : changed_)
+    if (!charged_.contains(n)) put_instance(n);
+  for (const std::size_t n : charged_) put_instance(n);
+  if (is_job_changed_ && is_job_last) put_job();
   for (context_write& fact : new_facts_) all.push_back(std::move(fact));
   is_new_ = false;
   is_job_changed_ = false;
   changed_.clear();
+  charged_.clear();
   new_facts_.clear();
   return all;
 }

@@ -51,6 +51,9 @@ struct instance_record {
   std::string agent;
   /// The next incarnation starts not earlier.
   recorded_time not_before = 0;
+  /// The restarts of the whole job that it has taken part in. A master may die between
+  /// the record of a restart and those of all instances; the next one makes up for it.
+  std::uint64_t generation = 0;
   /// Failures that were charged to it, within the window of its budget.
   std::vector<recorded_time> failures;
   /// Of the last incarnation that ended.
@@ -111,12 +114,25 @@ class job_context {
     is_job_changed_ = true;
     return job_;
   }
+  /// Returns the record of an instance that a failure is charged to. It is written behind
+  /// the others: until then its end is not yet recorded, and is concluded from again.
+  [[nodiscard]] instance_record& charge(std::size_t n) {
+    charged_.insert(n);
+    return change(n);
+  }
+  /// Lets the instances of the start wait for their next one, without places.
+  void begin_again(recorded_time not_before);
   /// Takes a fact of up to 64 KiB; an instance has at most 64 of them, and 1 MiB. Returns
   /// false if it is too large, or one too many.
   bool record_fact(std::size_t n, std::string key, std::string value);
 
-  /// Returns what has changed since the last call, to be written in one transaction.
+  /// Returns what has changed since the last call, to be written in this order: in one
+  /// transaction where a store takes that much, and otherwise in several, between which
+  /// the master may die.
   [[nodiscard]] std::vector<context_write> take_changes();
+  [[nodiscard]] bool has_changes_of_job() const noexcept {
+    return is_new_ || is_job_changed_;
+  }
   [[nodiscard]] bool has_changes() const noexcept {
     return is_new_ || is_job_changed_ || !changed_.empty() || !new_facts_.empty();
   }
@@ -134,6 +150,7 @@ class job_context {
   bool is_new_ = false;
   bool is_job_changed_ = false;
   std::set<std::size_t> changed_;
+  std::set<std::size_t> charged_;
   std::vector<context_write> new_facts_;
 };
 

@@ -60,6 +60,7 @@ void job_manager::stop(std::string why) {
 
 void job_manager::decide(recorded_time now) {
   waits_for_.clear();
+  is_again_due_ = false;
   if (is_over()) return;
   conclude_ends(now);
   lose_absent_nodes(now);
@@ -67,8 +68,11 @@ void job_manager::decide(recorded_time now) {
     end_what_is_never_ready(now);
     place(now);
   }
-  if (job_.job().stage < job_stage::stopping && job_.job().is_placed)
-    scheduler_.start_what_may(now);
+  if (job_.job().stage < job_stage::stopping && job_.job().is_placed) {
+    // That all are placed is recorded before any of them starts.
+    is_again_due_ = job_.has_changes_of_job();
+    if (!is_again_due_) scheduler_.start_what_may(now);
+  }
   conclude_stage();
 }
 
@@ -183,6 +187,9 @@ void job_manager::end_what_is_never_ready(recorded_time now) {
 void job_manager::place(recorded_time now) {
   std::optional<std::string> trouble;
   if (!job_.job().is_placed) {
+    // A restart is recorded before anything is placed by it.
+    is_again_due_ = job_.has_changes_of_job();
+    if (is_again_due_) return;
     // What is left of the last time still holds what is to be given out.
     if (has_living()) return;
     const std::size_t there = nodes_.resources().size();
@@ -311,6 +318,7 @@ void job_manager::order_about_report(node_view& view, const std::string& node,
 
 std::optional<recorded_time> job_manager::next_due(recorded_time now) const {
   if (is_over()) return std::nullopt;
+  if (is_again_due_) return now;
   std::optional<recorded_time> due = scheduler_.next_start(now);
   const auto by = [&](recorded_time at) {
     at = std::max(at, now + 1);

@@ -111,6 +111,7 @@ class job_manager {
   /// Since when a running incarnation is awaited to be ready.
   std::map<std::size_t, std::pair<std::uint64_t, recorded_time>> unready_;
   std::string waits_for_;
+  bool is_again_due_ = false;  ///< what was concluded has to be written first
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -59,6 +59,7 @@ task<void> job_master::take_over() {
                                               context_.where(), job->graph().name()));
   }
   manager_ = std::make_unique<job_manager>(std::move(*job), options_.limits, now());
+  co_await record();
   co_await meeting_.announce(term_);
 }
 
@@ -85,9 +86,8 @@ task<void> job_master::manage() {
     wake_.reset();
     manager_->decide(now());
     status_.note_changes(*manager_, now());
-    std::vector<context_write> changes = manager_->context().take_changes();
     auto told = std::exchange(after_write_, {});
-    if (!changes.empty()) co_await context_.write(term_, std::move(changes));
+    co_await record();
     for (auto& [node, word] : told) tell(node, std::move(word));
     carry_out(manager_->orders());
     has_news_.set();
@@ -107,6 +107,23 @@ task<void> job_master::manage() {
     } catch (const timed_out&) {
       // It is time to decide, though nothing was heard.
     }
+  }
+}
+
+/// Writes what has changed, in as many transactions as a store needs.
+task<void> job_master::record() {
+  std::vector<context_write> changes = manager_->context().take_changes();
+  auto next = changes.begin();
+  while (next != changes.end()) {
+    std::vector<context_write> some;
+    std::size_t bytes = 0;
+    for (; next != changes.end() && some.size() < context_most_changes; ++next) {
+      const std::size_t more = next->key.size() + next->value.value_or("").size();
+      if (!some.empty() && bytes + more > context_most_bytes) break;
+      bytes += more;
+      some.push_back(std::move(*next));
+    }
+    co_await context_.write(term_, std::move(some));
   }
 }
 

@@ -59,6 +59,7 @@ class job_master {
 
   [[nodiscard]] task<void> take_over();
   [[nodiscard]] task<void> manage();
+  [[nodiscard]] task<void> record();
   [[nodiscard]] task<void> obey_stop();
   [[nodiscard]] task<void> tell_status();
   [[nodiscard]] task<void> say_goodbye();

@@ -54,6 +54,7 @@ class managed_job {
     job_context job = rows_.empty() ? job_context(graph_) : job_context(rows_);
     manager_ = std::make_unique<mw::detail::job_manager>(std::move(job), limits_, now_);
     for (auto& [name, agent] : agents_) agent.is_connected = false;
+    for (auto& change : manager_->context().take_changes()) keep(change);
   }
   void kill_master() { manager_.reset(); }
   [[nodiscard]] bool has_master() const { return manager_ != nullptr; }
@@ -65,15 +66,10 @@ class managed_job {
     manager_->decide(now_);
     auto changes = manager_->context().take_changes();
     std::size_t left = dies_after.value_or(SIZE_MAX);
-    if (!changes.empty()) {
+    // A store may need a transaction for each.
+    for (const auto& change : changes) {
       if (left-- == 0) return kill_master();
-      ++records_;
-      for (auto& [key, value] : changes) {
-        if (value)
-          rows_.insert_or_assign(key, *value);
-        else
-          rows_.erase(key);
-      }
+      keep(change);
     }
     for (const mw::detail::agent_order& order : manager_->orders()) {
       if (left-- == 0) return kill_master();
@@ -179,6 +175,14 @@ class managed_job {
   [[nodiscard]] mw::detail::manager_limits& limits() { return limits_; }
 
  private:
+  void keep(const mw::detail::context_write& change) {
+    ++records_;
+    if (change.value)
+      rows_.insert_or_assign(change.key, *change.value);
+    else
+      rows_.erase(change.key);
+  }
+
   static constexpr int SIGTERM_number = 15;
 
   static bool is_alive(const mw::detail::instance_report& has) {
