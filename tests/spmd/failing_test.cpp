@@ -59,7 +59,7 @@ TEST_CASE("a call's error says in which line it was awaited") {
     // Of one that a scope awaits: the line that spawned it.
     try {
       co_await scope::run([&](scope& children) -> task<void> {
-        children.spawn(s.call(fails_on, 0));
+        children.spawn(s.call(nowhere));
         co_return;
       });
     } catch (const call_error& e) {
