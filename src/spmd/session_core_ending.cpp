@@ -133,10 +133,11 @@ void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
   if (!call->is_over()) home().arm(call->grace, later(home().now(), limits_.grace));
   if (call->is_told && !call->was_cancelled) keep_untold(call);
   examine(*call);
-  const register_id result = call->head.result;
-  if (!call->head.has(command_flag::fills)) return;
+  const bool fills = call->head.has(command_flag::fills);
+  const register_id lacking = fills ? call->head.result : call->overwrites;
+  if (lacking == register_id()) return;
   failure not_made = why_not_made(*call);
-  registers_.fail(result, *call, std::make_shared<const failure>(not_made));
+  registers_.fail(lacking, *call, std::make_shared<const failure>(not_made));
   std::vector<std::shared_ptr<call_record>> behind;
   for (auto at = open_.upper_bound(call->id); at != open_.end(); ++at) {
     if (at->second->waits_for(call->id)) behind.push_back(at->second);
