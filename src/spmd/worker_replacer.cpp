@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "duration_text.hpp"
@@ -124,8 +126,12 @@ task<void> worker_replacer::replay(int worker) {
 /// Those that are under way are cut with the session.
 void worker_replacer::end() noexcept {
   for (const auto& [worker, made] : std::exchange(under_way_, {})) {
-    made->error = std::make_exception_ptr(
-        world_error(failure(cause::closed, "the session has ended")));
+    try {
+      made->error = std::make_exception_ptr(
+          world_error(failure(cause::closed, "the session has ended")));
+    } catch (const std::bad_alloc&) {
+      made->error = std::current_exception();
+    }
     made->over.set();
   }
 }

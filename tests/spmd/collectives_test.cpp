@@ -164,4 +164,57 @@ TEST_CASE("disco A25: sizes that do not agree are an error on all workers, and n
   });
 }
 
+TEST_CASE(
+    "S-b: what a failed transfer should have written is refused by calls behind it, too, "
+    "until it is written") {
+  in_each_kind(2, [](session& s) -> task<void> {
+    const tensor six = numbers(6, 1);
+    const tensor three = numbers(3, 100);
+    const dref<tensor> large = co_await s.put(six);
+    const dref<tensor> small = co_await s.put(three);
+    const dref<tensor> out = co_await s.empty(shape(3), dtype::float32);
+    auto moving = [&]() -> task<refusal> {
+      co_return co_await refusal_of(s.transfer(large, 0, out, 1));
+    };
+    auto reading = [&]() -> task<refusal> {
+      co_return co_await refusal_of(s.copy_from(out, 1));
+    };
+    // It is issued before the transfer has failed.
+    const auto [moved, read] = co_await when_all(moving(), reading());
+    CHECK(moved.cause != cause::none);
+    CHECK(read.cause == cause::register_lost);
+    CHECK(read.says("mw.transfer"));
+    CHECK((co_await reading()).says("mw.transfer"));
+    CHECK(co_await at(s, out, 0) == std::vector<float>(3));
+    co_await s.transfer(small, 0, out, 1);
+    CHECK(co_await at(s, out, 1) == floats(3, 100));
+  });
+}
+
+TEST_CASE(
+    "... as is what other collectives should have written, but for the root's own and "
+    "what they change in place") {
+  in_each_kind(2, [](session& s) -> task<void> {
+    const tensor six = numbers(6, 1);
+    const tensor three = numbers(3, 100);
+    const dref<tensor> x = co_await s.put(six);
+    co_await s.copy_to(x, 1, three);
+    CHECK((co_await refusal_of(s.broadcast(x))).cause != cause::none);
+    CHECK(co_await at(s, x, 0) == floats(6, 1));
+    CHECK((co_await refusal_of(s.copy_from(x, 1))).says("mw.broadcast"));
+    co_await s.copy_to(x, 1, three);
+    CHECK(co_await at(s, x, 1) == floats(3, 100));
+    CHECK((co_await refusal_of(s.all_reduce(x, sum))).cause != cause::none);
+    CHECK((co_await at(s, x, 0)).size() == 6);
+
+    const dref<tensor> part = co_await s.empty(shape(2), dtype::float32);
+    CHECK((co_await refusal_of(s.scatter(x, part))).cause != cause::none);
+    for (const int worker : {0, 1}) {
+      const refusal told = co_await refusal_of(s.copy_from(part, worker));
+      CHECK(told.cause == cause::register_lost);
+      CHECK(told.says("mw.scatter"));
+    }
+  });
+}
+
 }  // namespace manyworlds::spmd_tests

@@ -98,8 +98,9 @@ class any_value {
  private:
   friend struct detail::access;
   friend class value_reader;
-  /// The longest value that is kept without an allocation: a number.
-  static constexpr std::size_t small_bytes = 9;
+  /// The longest value that is kept without an allocation, such as a number or a text of
+  /// six bytes. It fills an any_value up to the size of two pointers more.
+  static constexpr std::size_t small_bytes = 15;
 
   /// Keeps what was written, with a copy of what that refers to.
   [[nodiscard]] static any_value keep(const value_writer& written);
