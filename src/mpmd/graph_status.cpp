@@ -12,7 +12,9 @@ constexpr std::size_t most_events = 256;
 
 void graph_status::note(recorded_time when, std::string what) {
   events_.emplace_back(when, std::move(what));
-  if (events_.size() > most_events) events_.pop_front();
+  if (events_.size() <= most_events) return;
+  events_.pop_front();
+  ++dropped_;
 }
 
 void graph_status::note_changes(const job_manager& manager, recorded_time now) {
@@ -96,6 +98,14 @@ std::string graph_status::text(const job_manager& manager, std::uint64_t term) c
   json& instances = all["instances"] = json::array();
   for (std::size_t n = 0; n < job.size(); ++n)
     if (job.at(n).phase != instance_phase::idle) instances.push_back(json_of(manager, n));
+  json& edges = all["edges"] = json::array();
+  for (const graph_edge& edge : job.graph().edges()) {
+    edges.push_back({{"name", edge.name},
+                     {"from", edge.from},
+                     {"to", edge.to},
+                     {"kind", name_of(edge.kind)}});
+  }
+  all["events_before"] = dropped_;
   json& events = all["events"] = json::array();
   for (const auto& [when, what] : events_)
     events.push_back({{"time", when}, {"what", what}});

@@ -20,10 +20,12 @@ class graph_status {
   void note_changes(const job_manager& manager, recorded_time now);
 
   /// Returns the whole as JSON: "job", "term", "stage", "exit_code", "why", "waits_for",
-  /// "job_restarts", "nodes", "instances" and "events".
+  /// "job_restarts", "nodes", "instances", "edges", and "events" with the number of
+  /// "events_before" them.
   [[nodiscard]] std::string text(const job_manager& manager, std::uint64_t term) const;
 
  private:
+  std::size_t dropped_ = 0;
   struct seen {
     std::uint64_t incarnation = 0;
     instance_phase phase = instance_phase::idle;

@@ -28,6 +28,16 @@ struct usage_error : std::runtime_error {
 /// Each adds its command, which is put into `chosen` where the line names it.
 void add_check(CLI::App& app, command& chosen);
 void add_picture(CLI::App& app, command& chosen);
+void add_agent(CLI::App& app, command& chosen);
+void add_master(CLI::App& app, command& chosen);
+void add_run(CLI::App& app, command& chosen);
+void add_start(CLI::App& app, command& chosen);
+void add_status(CLI::App& app, command& chosen);
+void add_events(CLI::App& app, command& chosen);
+void add_wait(CLI::App& app, command& chosen);
+void add_stop(CLI::App& app, command& chosen);
+void add_why(CLI::App& app, command& chosen);
+void add_logs(CLI::App& app, command& chosen);
 
 /// Adds the argument FILE, a description in TOML or JSON.
 void add_file(CLI::App& sub, std::string& file);

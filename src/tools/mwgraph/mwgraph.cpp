@@ -47,6 +47,16 @@ int main(int argc, char** argv) {
   mwgraph::command chosen;
   mwgraph::add_check(app, chosen);
   mwgraph::add_picture(app, chosen);
+  mwgraph::add_run(app, chosen);
+  mwgraph::add_start(app, chosen);
+  mwgraph::add_status(app, chosen);
+  mwgraph::add_events(app, chosen);
+  mwgraph::add_why(app, chosen);
+  mwgraph::add_logs(app, chosen);
+  mwgraph::add_wait(app, chosen);
+  mwgraph::add_stop(app, chosen);
+  mwgraph::add_agent(app, chosen);
+  mwgraph::add_master(app, chosen);
   try {
     app.parse(argc, argv);
     return chosen();

@@ -1,0 +1,118 @@
+// mwgraph status, events, wait, stop: what is asked of a job, and told to it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "manyworlds/coro/sleep.hpp"
+#include "mwgraph/command.hpp"
+#include "mwgraph/job_line.hpp"
+#include "mwgraph/job_watch.hpp"
+
+namespace mwgraph {
+
+namespace mw = manyworlds;
+using mw::detail::job_meeting;
+
+namespace {
+
+constexpr mw::duration between_looks = std::chrono::milliseconds(100);
+
+struct status_line {
+  job_line job;
+  bool is_json = false;
+  bool watches = false;
+};
+
+mw::task<int> tell_status(job_meeting& meeting, const status_line& line) {
+  for (;;) {
+    const auto status = co_await status_of(meeting);
+    if (!status) {
+      fmt::print(stderr, "mwgraph: no master has told how \"{}\" stands yet\n",
+                 line.job.job);
+      if (!line.watches) co_return has_failed;
+    } else if (line.is_json) {
+      print(status->dump() + "\n");
+    } else {
+      // A terminal is cleared, so that the table stays in its place.
+      print((line.watches ? "\x1b[H\x1b[2J" : "") + table_of(*status));
+    }
+    if (!line.watches || (status && is_over(*status))) co_return done;
+    co_await mw::sleep_for(std::chrono::seconds(1));
+  }
+}
+
+mw::task<int> tell_events(job_meeting& meeting, bool follows) {
+  event_reader reader;
+  for (;;) {
+    const auto status = co_await status_of(meeting);
+    if (status)
+      for (const std::string& each : reader.news(*status)) print(each + "\n");
+    if (!follows || (status && is_over(*status))) co_return done;
+    co_await mw::sleep_for(between_looks);
+  }
+}
+
+mw::task<int> wait_for_end(job_meeting& meeting) {
+  for (;;) {
+    const auto status = co_await status_of(meeting);
+    if (status && is_over(*status)) co_return status->value("exit_code", has_failed);
+    co_await mw::sleep_for(between_looks);
+  }
+}
+
+mw::task<int> stop_job(job_meeting& meeting) {
+  co_await meeting.ask_to_stop("mwgraph stop");
+  co_return done;
+}
+
+}  // namespace
+
+void add_status(CLI::App& app, command& chosen) {
+  CLI::App& sub = *app.add_subcommand("status", "say how a job stands");
+  const auto line = std::make_shared<status_line>();
+  add_job_line(sub, line->job);
+  sub.add_flag("--json", line->is_json, "all of it, as JSON on one line");
+  sub.add_flag("--watch", line->watches, "again each second, until the job is over");
+  sub.callback([line, &chosen] {
+    chosen = [line] {
+      return ask_job(line->job, [line](job_meeting& meeting) {
+        return tell_status(meeting, *line);
+      });
+    };
+  });
+}
+
+void add_events(CLI::App& app, command& chosen) {
+  CLI::App& sub = *app.add_subcommand("events", "say what has happened");
+  const auto line = std::make_shared<job_line>();
+  const auto follows = std::make_shared<bool>(false);
+  add_job_line(sub, *line);
+  sub.add_flag("--follow", *follows, "and what will, until the job is over");
+  sub.callback([line, follows, &chosen] {
+    chosen = [line, follows] {
+      return ask_job(*line, [follows](job_meeting& meeting) {
+        return tell_events(meeting, *follows);
+      });
+    };
+  });
+}
+
+void add_wait(CLI::App& app, command& chosen) {
+  CLI::App& sub =
+      *app.add_subcommand("wait", "wait for a job's end; its exit code is the job's");
+  const auto line = std::make_shared<job_line>();
+  add_job_line(sub, *line);
+  sub.callback(
+      [line, &chosen] { chosen = [line] { return ask_job(*line, wait_for_end); }; });
+}
+
+void add_stop(CLI::App& app, command& chosen) {
+  CLI::App& sub = *app.add_subcommand("stop", "tell a job to end; see also wait");
+  const auto line = std::make_shared<job_line>();
+  add_job_line(sub, *line);
+  sub.callback([line, &chosen] { chosen = [line] { return ask_job(*line, stop_job); }; });
+}
+
+}  // namespace mwgraph

@@ -1,0 +1,83 @@
+#include "mwgraph/job_folder.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <system_error>
+
+#include "link/secret_file.hpp"
+#include "mwgraph/command.hpp"
+
+namespace mwgraph {
+
+namespace files = std::filesystem;
+
+static void make_private_folder(const std::string& path) {
+  files::create_directories(files::path(path).parent_path());
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    throw std::system_error(errno, std::generic_category(), path);
+  struct stat found {};
+  if (::lstat(path.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) ||
+      found.st_uid != ::getuid() || (found.st_mode & 077) != 0)
+    throw std::runtime_error(
+        fmt::format("{} is not a folder of this user's alone (--folder)", path));
+}
+
+std::string folder_of_jobs(const std::string& base) {
+  if (!base.empty()) return base;
+  const char* const run = std::getenv("XDG_RUNTIME_DIR");
+  if (run != nullptr && *run != '\0') return fmt::format("{}/manyworlds", run);
+  return fmt::format("/tmp/manyworlds-{}", ::getuid());
+}
+
+job_folder::job_folder(const std::string& base, const std::string& job) {
+  const std::string all = folder_of_jobs(base);
+  make_private_folder(all);
+  path_ = fmt::format("{}/{}", all, job);
+  make_private_folder(path_);
+  const std::string lock = path_ + "/lock";
+  lock_ = manyworlds::detail::unique_descriptor(
+      ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock_) throw std::system_error(errno, std::generic_category(), lock);
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0)
+    throw std::runtime_error(
+        fmt::format("a job \"{}\" runs here already (mwgraph status {})", job, job));
+  for (const files::directory_entry& each : files::directory_iterator(path_))
+    if (each.path().filename() != "lock") files::remove_all(each.path());
+  manyworlds::detail::make_secret_file(secret_file());
+}
+
+void job_folder::tell(const std::string& job, const std::string& store) const {
+  const std::string path = path_ + "/job.json";
+  const std::string made = path + ".new";
+  std::ofstream(made) << nlohmann::json{
+      {"job", job}, {"store", store}, {"secret_file", secret_file()}};
+  files::rename(made, path);
+}
+
+job_address address_of_job(const std::string& base, const std::string& job) {
+  const std::string path = fmt::format("{}/{}/job.json", folder_of_jobs(base), job);
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto told = nlohmann::json::parse(text, nullptr, false);
+  const bool is_told = told.is_object() && told.contains("store") &&
+                       told["store"].is_string() && told.contains("secret_file") &&
+                       told["secret_file"].is_string();
+  if (!is_told)
+    throw usage_error(fmt::format(
+        "no job \"{}\" was started on this machine (no {}); --store names its store", job,
+        path));
+  return {job, told["store"], told["secret_file"]};
+}
+
+}  // namespace mwgraph

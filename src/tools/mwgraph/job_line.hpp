@@ -1,0 +1,37 @@
+// Job line: the options by which a command finds a job.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "manyworlds/coro/task.hpp"
+#include "manyworlds/store/tcp_store.hpp"
+#include "manyworlds/world/runtime.hpp"
+#include "mpmd/job_meeting.hpp"
+#include "mwgraph/job_folder.hpp"
+
+namespace mwgraph {
+
+struct job_line {
+  std::string job;
+  std::string folder;
+  std::string store;
+  std::string secret_file;
+  bool insecure = false;
+};
+
+/// Adds JOB, --folder, --store, --secret-file and --insecure.
+void add_job_line(CLI::App& sub, job_line& line);
+
+/// Returns where the job is. Errors: usage_error.
+[[nodiscard]] job_address find_job(const job_line& line);
+[[nodiscard]] manyworlds::tcp_store_options client_of(const job_address& job);
+
+/// Runs a task with the job's meeting to its end, and returns what it gives.
+int ask_job(
+    const job_line& line,
+    const std::function<manyworlds::task<int>(manyworlds::detail::job_meeting&)>& asked);
+
+}  // namespace mwgraph

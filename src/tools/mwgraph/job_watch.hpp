@@ -1,0 +1,36 @@
+// Job watch: reads what a job's master tells of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "manyworlds/coro/task.hpp"
+#include "mpmd/job_meeting.hpp"
+
+namespace mwgraph {
+
+/// Returns how the job stands, or nothing before a master has told. Errors: store_error.
+[[nodiscard]] manyworlds::task<std::optional<nlohmann::json>> status_of(
+    manyworlds::detail::job_meeting& meeting);
+
+/// Gives each event once, over the masters of all terms.
+class event_reader {
+ public:
+  /// Returns those that are new since the last call, for people.
+  [[nodiscard]] std::vector<std::string> news(const nlohmann::json& status);
+
+ private:
+  std::uint64_t term_ = 0;
+  std::size_t seen_ = 0;
+};
+
+/// Returns whether the job is over.
+[[nodiscard]] bool is_over(const nlohmann::json& status);
+/// Returns the table that `status` prints.
+[[nodiscard]] std::string table_of(const nlohmann::json& status);
+
+}  // namespace mwgraph

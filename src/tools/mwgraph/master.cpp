@@ -1,0 +1,68 @@
+// mwgraph master: one term of a job's master.
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <memory>
+#include <optional>
+
+#include "link/secret_file.hpp"
+#include "mpmd/job_master.hpp"
+#include "mpmd/sqlite_context.hpp"
+#include "mwgraph/command.hpp"
+#include "mwgraph/job_line.hpp"
+
+namespace mwgraph {
+
+namespace mw = manyworlds;
+
+namespace {
+
+struct master_line {
+  job_line job;
+  std::string context;
+  std::string graph;
+  std::size_t nodes = 1;
+  std::string listen = "127.0.0.1:0";
+};
+
+int lead(const master_line& line) {
+  const job_address job = find_job(line.job);
+  std::optional<mw::job_graph> graph;
+  if (!line.graph.empty()) graph = read_graph(line.graph);
+  const mw::tcp_store_options client = client_of(job);
+  mw::runtime_options how;
+  how.listen = line.listen;
+  how.secret = client.secret;
+  how.insecure = line.job.insecure;
+  mw::runtime rt(how);
+  mw::tcp_store meeting(rt, job.store, client);
+  mw::detail::sqlite_context context(line.context);
+  mw::detail::master_options options;
+  options.limits.nodes = line.nodes;
+  mw::detail::job_master master(rt, meeting, context, std::move(graph), job.job,
+                                std::move(options));
+  static_cast<void>(rt.run(master.run()));
+  // How the job has ended is told with its status: an exit code of this process would be
+  // taken for its own failure.
+  return done;
+}
+
+}  // namespace
+
+void add_master(CLI::App& app, command& chosen) {
+  CLI::App& sub = *app.add_subcommand(
+      "master", "decide about a job, under the next term; ends with the job");
+  const auto line = std::make_shared<master_line>();
+  add_job_line(sub, line->job);
+  sub.add_option("--context", line->context, "the file of the job's context (SQLite)")
+      ->required();
+  sub.add_option("--graph", line->graph, "the description of a job that may be new");
+  sub.add_option("--nodes", line->nodes, "agents to wait for before anything is placed")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  sub.add_option("--listen", line->listen, "where agents of other machines connect")
+      ->capture_default_str();
+  sub.callback([line, &chosen] { chosen = [line] { return lead(*line); }; });
+}
+
+}  // namespace mwgraph

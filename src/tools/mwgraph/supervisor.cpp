@@ -1,0 +1,156 @@
+#include "mwgraph/supervisor.hpp"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "link/secret_file.hpp"
+#include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/io/signals.hpp"
+#include "manyworlds/launch/process_guard.hpp"
+#include "manyworlds/launch/supervised_process.hpp"
+#include "manyworlds/serve/hosted_store.hpp"
+#include "manyworlds/store/store_error.hpp"
+#include "manyworlds/store/tcp_store.hpp"
+#include "mpmd/job_meeting.hpp"
+#include "mwgraph/command.hpp"
+#include "mwgraph/job_watch.hpp"
+
+namespace mwgraph {
+
+namespace mw = manyworlds;
+using mw::detail::job_meeting;
+
+namespace {
+
+constexpr mw::duration between_looks = std::chrono::milliseconds(100);
+// A master or an agent that ends is followed at once: their jobs wait for them.
+constexpr mw::restart_policy always_again{
+    mw::restart_when::on_failure, 1000, std::chrono::minutes(10),
+    std::chrono::milliseconds(20), std::chrono::seconds(2)};
+
+/// The two programs of a job that this one starts, which are this one itself.
+class job_programs {
+ public:
+  job_programs(mw::runtime& rt, mw::process_guard& guard, std::string job,
+               const job_folder& folder, std::string store,
+               const supervisor_options& options)
+      : guard_(guard),
+        job_(std::move(job)),
+        folder_(folder),
+        store_(std::move(store)),
+        master_(rt, master_options(options)),
+        agent_(rt, agent_options(options)) {}
+
+  [[nodiscard]] mw::task<void> start() {
+    co_await master_.started();
+    co_await agent_.started();
+  }
+  /// Ends when one of them has given up, which says why.
+  [[nodiscard]] mw::task<std::string> given_up() {
+    auto end = [](mw::supervised_process& of, const char* what) -> mw::task<std::string> {
+      const mw::exit_reason reason = co_await of.ended();
+      // It ends so with its job, which is told elsewhere.
+      if (reason.is_success()) co_await mw::sleep_for(std::chrono::hours(24));
+      co_return fmt::format("the {} has ended: {}", what, reason.text());
+    };
+    auto either = co_await mw::when_any(end(master_, "master"), end(agent_, "agent"));
+    std::string why = std::get<0>(either).value_or("");
+    if (why.empty()) why = std::get<1>(either).value_or("");
+    co_return why;
+  }
+  [[nodiscard]] mw::task<void> stop() {
+    co_await agent_.stop(mw::grace(std::chrono::seconds(30)));
+    co_await master_.stop(mw::grace(std::chrono::seconds(1)));
+  }
+
+ private:
+  [[nodiscard]] mw::process_options own_program(std::vector<std::string> line) const {
+    const std::string own = std::filesystem::read_symlink("/proc/self/exe").string();
+    line.insert(line.end(),
+                {job_, "--store", store_, "--secret-file", folder_.secret_file()});
+    mw::process_options how(own, std::move(line));
+    how.guarded_by(guard_);
+    how.restart(always_again);
+    return how;
+  }
+  [[nodiscard]] mw::process_options master_options(const supervisor_options& options) {
+    return own_program({"master", "--context", folder_.context_file(), "--graph",
+                        folder_.graph_file(), "--nodes", std::to_string(options.nodes),
+                        "--listen",
+                        options.listen.substr(0, options.listen.rfind(':')) + ":0"});
+  }
+  [[nodiscard]] mw::process_options agent_options(const supervisor_options& options) {
+    std::vector<std::string> line{"agent", "--node", "here", "--log-dir",
+                                  options.logs.empty() ? folder_.logs() : options.logs};
+    if (!options.devices.empty()) line.insert(line.end(), {"--devices", options.devices});
+    return own_program(std::move(line));
+  }
+
+  mw::process_guard& guard_;
+  const std::string job_;
+  const job_folder& folder_;
+  const std::string store_;
+  mw::supervised_process master_;
+  mw::supervised_process agent_;
+};
+
+/// Prints what happens, and returns the job's exit code once it is over.
+mw::task<int> follow(job_meeting& meeting, bool prints) {
+  event_reader reader;
+  for (;;) {
+    const auto status = co_await status_of(meeting);
+    if (status && prints)
+      for (const std::string& each : reader.news(*status)) print(each + "\n");
+    if (status && is_over(*status)) co_return status->value("exit_code", has_failed);
+    co_await mw::sleep_for(between_looks);
+  }
+}
+
+}  // namespace
+
+int supervise(const mw::job_graph& graph, const job_folder& folder,
+              const supervisor_options& options) {
+  std::ofstream(folder.graph_file()) << graph.to_json();
+  mw::process_guard guard;
+  auto first = mw::until_signal({SIGTERM, SIGINT});
+  auto second = mw::until_signal({SIGTERM, SIGINT});
+  mw::runtime_options how;
+  how.secret = mw::detail::read_secret_file(folder.secret_file());
+  mw::runtime rt(how);
+  mw::hosted_store host(rt, options.listen,
+                        mw::hosted_store_options{.secret = how.secret});
+  mw::tcp_store_options client;
+  client.secret = how.secret;
+  mw::tcp_store store(rt, host.address(), client);
+  job_meeting meeting(store, graph.name());
+  job_programs programs(rt, guard, graph.name(), folder, host.address(), options);
+  folder.tell(graph.name(), host.address());
+
+  int code = has_failed;
+  auto obey = [&]() -> mw::task<void> {
+    co_await std::move(first);
+    co_await meeting.ask_to_stop("a signal");
+    co_await std::move(second);
+  };
+  auto run = [&]() -> mw::task<void> {
+    co_await programs.start();
+    if (options.is_there) options.is_there();
+    auto ended = co_await mw::when_any(follow(meeting, options.prints_events),
+                                       programs.given_up(), obey());
+    if (const auto& over = std::get<0>(ended)) code = *over;
+    if (const auto& why = std::get<1>(ended)) fmt::print(stderr, "mwgraph: {}\n", *why);
+    co_await programs.stop();
+  };
+  rt.run(run());
+  return code;
+}
+
+}  // namespace mwgraph
