@@ -110,6 +110,7 @@ constexpr wrong_file wrong_files[] = {
     {"name = \"j\"\n[role.a@\n", "", "no TOML"},
     {"name = \"j\"\nx = @\"\xff\"\n", "", "utf-8"},
     {"name = \"j\"\na.b.c.d.e.f.g.h.i@.j = 1\n", "", "nests deeper"},
+    {"name = \"j\"\n[@$x]\nrun = 1\n", "", "no TOML: \"$\" may not stand here"},
     // The job.
     {"@[role.a]\nrun = [\"./a\"]\n", "name", "the job has no name"},
     {"name = @3\n[role.a]\nrun = [\"./a\"]\n", "name", "name must be a text, is 3"},
