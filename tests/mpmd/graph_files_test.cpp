@@ -111,6 +111,7 @@ constexpr wrong_file wrong_files[] = {
     {"name = \"j\"\nx = @\"\xff\"\n", "", "utf-8"},
     {"name = \"j\"\na.b.c.d.e.f.g.h.i@.j = 1\n", "", "nests deeper"},
     {"name = \"j\"\n[@$x]\nrun = 1\n", "", "no TOML: \"$\" may not stand here"},
+    {"\"\xc3\xa4\".b.c.d.e.f.g.h.i@.j = 1\n", "", "nests deeper"},
     // The job.
     {"@[role.a]\nrun = [\"./a\"]\n", "name", "the job has no name"},
     {"name = @3\n[role.a]\nrun = [\"./a\"]\n", "name", "name must be a text, is 3"},
@@ -243,6 +244,7 @@ constexpr wrong_file wrong_files[] = {
 
 constexpr wrong_file wrong_json[] = {
     {"{\"name\": \"j\",\n \"role\": @}", "", "no JSON: while parsing value"},
+    {"{\"name\": \"\xc3\xa4\", @}", "", "no JSON: while parsing object key"},
     {"@[1]", "", "must be a table, is a list"},
     {"{\"name\": \"j\",\n \"role\": {\"a\": {\"run\": [\"\xc3\xa4\"], @\"cout\": 1}}}",
      "role.a.cout", "did you mean \"count\"?"},
@@ -501,10 +503,10 @@ TEST_CASE("texts without end, and without a bottom, are refused") {
   REQUIRE(json.size() == 1);
   CHECK(json[0].what.find("nests deeper") != std::string::npos);
   // Brackets and dots within texts and comments nest nothing.
-  const std::string flat = "name = \"j\" # [[[[" + std::string(100, '[') +
-                           "\n[role.a]\nrun = [\"" + std::string(100, '.') + "\", '" +
-                           std::string(100, '{') + "', \"\"\"\\\"\n" +
-                           std::string(100, '[') + "\"\"\"\"]\n";
+  const std::string flat =
+      "name = \"j\" # [[[[" + std::string(100, '[') + "\n[role.a]\nrun = [\"" +
+      std::string(100, '.') + "\", '" + std::string(100, '{') + "', \"\"\"\\\"\n" +
+      std::string(100, '[') + "\"\"\"\", \"" + std::string(100, '[') + "\"]\n";
   CHECK(all_of(faults_of(flat)) == "");
 }
 

@@ -193,7 +193,7 @@ class job_graph {
   /// graph_error with all that is wrong in it, `check` included; std::system_error if it
   /// cannot be read, or has more than 4 MiB.
   [[nodiscard]] static job_graph from_file(const std::string& path);
-  /// Reads a text, which errors call `source`. Errors: graph_error as above.
+  /// Reads a text of TOML, which errors call `source`. Errors: graph_error as above.
   [[nodiscard]] static job_graph from_toml(std::string_view text,
                                            std::string source = "job.toml");
   /// Reads a text of JSON. Errors: graph_error as above.
