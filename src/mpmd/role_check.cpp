@@ -14,7 +14,7 @@ namespace manyworlds::inline v0::detail {
 
 namespace {
 
-/// A job that stops takes these together; whoever stops it waits for no longer.
+/// An instance that ends takes these together, and its job waits for it.
 constexpr duration longest_end = std::chrono::hours(24);
 constexpr std::size_t longest_label = 63;
 

@@ -250,6 +250,14 @@ TEST_CASE("graph B3: shapes fit the counts of both roles") {
     g.role("c").run({"./c"}).count(4095);
     g.edge("f", "a", "c").bulk(mw::group);
   });
+  const auto pairs_among = [](std::uint32_t count) {
+    return [count](mw::job_graph& g) {
+      g.role("c").run({"./c"}).count(count);
+      g.edge("f", "c", "c").bulk(mw::pairs);
+    };
+  };
+  claim_fine(pairs_among(1400));
+  claim_fault("edge.f.shape", "1124250 worlds", pairs_among(1500));
   claim_fault("edge.f.shape", "4000000 worlds", [](mw::job_graph& g) {
     g.role("c").run({"./c"}).count(2000);
     g.role("d").run({"./d"}).count(2000);
