@@ -1,6 +1,7 @@
 // Context store: keeps what a job should be, so that any master can take it over.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <map>
@@ -25,13 +26,22 @@ struct context_write {
 
 using context_values = std::map<std::string, std::string, std::less<>>;
 
+inline constexpr std::size_t context_longest_key = 512;
+inline constexpr std::size_t context_longest_value = std::size_t{128} << 10;
+// etcd takes 128 operations and 1.5 MiB in a transaction by default, and one that is
+// split is none. Every store has its limits, so that a simulation finds what exceeds
+// them.
+inline constexpr std::size_t context_most_changes = 100;
+inline constexpr std::size_t context_most_bytes = std::size_t{1} << 20;
+
 /// Names why a context store did not do what it was asked.
 enum class context_trouble : std::uint8_t {
   deposed,      ///< another master has a higher term: nothing was written
   damaged,      ///< what was kept is not what was written; the text says which part
   full,         ///< there is no room: nothing was written
+  too_large,    ///< one write exceeds its limits: nothing was written
   unreachable,  ///< the store does not answer; a write may have been done or not
-  unsupported,  ///< this build or machine lacks what it needs
+  unsupported,  ///< what it needs is not there: a library, a folder, a permission
 };
 
 class MANYWORLDS_EXPORT context_error : public std::exception {
@@ -51,8 +61,11 @@ class MANYWORLDS_EXPORT context_error : public std::exception {
 /// term, so that a master that was deposed writes nothing (law G-b: what was not recorded
 /// is not done). A write that has ended is on disk, or agreed.
 ///
-/// Values have at most 128 KiB, keys at most 512 bytes. Thread: the runtime's reactor;
-/// one operation at a time. Errors: context_error.
+/// After `unreachable` a write may be repeated: what the first attempt did arrives before
+/// the second, or never. Of two changes of one key in a write the last holds.
+///
+/// Thread: the runtime's reactor; one operation at a time. Lifetime: it outlives its
+/// operations. Errors: context_error.
 class context_store {
  public:
   context_store() = default;
@@ -63,7 +76,8 @@ class context_store {
   /// Returns the highest term that was taken; 0 if none ever was.
   virtual task<std::uint64_t> term() = 0;
   /// Takes the term `seen` + 1, unless another master has taken it: `deposed`. From then
-  /// on writes of lower terms are refused.
+  /// on writes of lower terms are refused. After `unreachable` it may have been taken:
+  /// ask for the term again, and take the next.
   virtual task<std::uint64_t> take_term(std::uint64_t seen) = 0;
   /// Returns all keys and values. What was torn by a crash while it was written is not
   /// there; anything else that differs from what was written is `damaged`.
@@ -73,5 +87,8 @@ class context_store {
   /// Says for people where it is.
   [[nodiscard]] virtual std::string where() const = 0;
 };
+
+/// Errors: context_error (`too_large`) if the changes exceed the limits of one write.
+void check_context_write(const std::vector<context_write>& changes);
 
 }  // namespace manyworlds::inline v0::detail
