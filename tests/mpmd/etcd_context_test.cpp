@@ -1,0 +1,186 @@
+// Contexts and seats of masters in etcd. The numbers are those of the catalogue of role
+// graphs (B59 and so on).
+#include "mpmd/etcd_context.hpp"
+
+#include <doctest/doctest.h>
+
+#include <future>
+#include <optional>
+#include <string>
+
+#include "mpmd/master_seat.hpp"
+#include "mpmd/support/context_fixture.hpp"
+#include "store/child.hpp"
+#include "support/eventually.hpp"
+
+using namespace manyworlds;
+using namespace manyworlds::testing;
+
+TEST_SUITE_BEGIN("etcd context");
+
+TEST_CASE("graph B59: what another hand changes or erases in etcd is damage") {
+  if (!can_use_etcd_for_contexts()) return;
+  const std::string endpoint = manyworlds_tests::shared_etcd().endpoint();
+  const std::string job = new_job_name();
+  etcd_store hand(endpoint, graph_store_options(job));
+  etcd_context kept(hand);
+  const std::uint64_t term = take_next_term(kept);
+  set_context_value(kept, term, "a", "1");
+  set_context_value(kept, term, "b", "2");
+  const auto load_after = [&](const std::string& key,
+                              const std::optional<std::string>& value) {
+    const auto before = context_result(hand.entry(key));
+    REQUIRE(before.has_value());
+    if (value) {
+      context_result(hand.set(key, *value));
+    } else {
+      context_result(hand.erase(key));
+    }
+    etcd_context reader(hand);
+    const told_trouble told = context_trouble_of(reader.load());
+    context_result(hand.set(key, before->value));
+    CHECK(context_trouble_of(etcd_context(hand).load()).text.empty());
+    return told;
+  };
+  CHECK(load_after("context/value/a", "3") == context_trouble::damaged);
+  CHECK(load_after("context/value/a", std::nullopt) == context_trouble::damaged);
+  CHECK(load_after("context/head", std::nullopt) == context_trouble::damaged);
+  CHECK(load_after("context/head", "1 2 3 4") == context_trouble::damaged);
+  CHECK(load_after("context/head", "no numbers") == context_trouble::damaged);
+  CHECK(load_after("context/term", std::nullopt) == context_trouble::damaged);
+  CHECK(load_after("context/term", "-1") == context_trouble::damaged);
+  // The revisions have changed, and what stands is whole.
+  set_context_value(kept, term, "a", "4");
+  CHECK(context_result(kept.load()) == context_values{{"a", "4"}, {"b", "2"}});
+}
+
+TEST_CASE("graph B65: a write during which etcd stands still is repeated and done once") {
+  if (!can_use_etcd_for_contexts()) return;
+  manyworlds_tests::etcd_server own;
+  etcd_store store(own.endpoint(), graph_store_options("job"));
+  etcd_context kept(store);
+  etcd_context hasty(store, 300ms);
+  const std::uint64_t term = take_next_term(kept);
+  for (int n = 1; n <= 4; ++n) {
+    // Now it knows the head.
+    CHECK(eventually([&] { return !context_trouble_of(hasty.load()).kind; }));
+    own.stop();
+    const std::string value = std::to_string(n);
+    CHECK(context_trouble_of(hasty.write(term, one_change("n", value))) ==
+          context_trouble::unreachable);
+    own.go_on();
+    // The first attempt arrives now, or later, or never.
+    const auto is_written = [&] {
+      return !context_trouble_of(hasty.write(term, one_change("n", value))).kind;
+    };
+    CHECK(eventually(is_written));
+    CHECK(context_result(kept.load()) == context_values{{"n", value}});
+  }
+  own.kill();
+  CHECK(context_trouble_of(hasty.load()) == context_trouble::unreachable);
+  CHECK(context_trouble_of(hasty.term()) == context_trouble::unreachable);
+  own.start();
+  CHECK(eventually([&] { return !context_trouble_of(kept.load()).kind; }));
+  CHECK(context_result(kept.load()) == context_values{{"n", "4"}});
+}
+
+TEST_CASE("graph B61: keys of a job in etcd are as many as its values") {
+  if (!can_use_etcd_for_contexts()) return;
+  etcd_store store(manyworlds_tests::shared_etcd().endpoint(),
+                   graph_store_options(new_job_name()));
+  etcd_context kept(store);
+  const std::uint64_t term = take_next_term(kept);
+  for (int i = 0; i < 100; ++i)
+    set_context_value(kept, term, "k" + std::to_string(i % 5), std::to_string(i));
+  // And the term, and the head.
+  CHECK(context_result(store.list("")).entries.size() == 7);
+}
+
+TEST_CASE("a seat in etcd has one holder, and another when that leaves") {
+  if (!can_use_etcd_for_contexts()) return;
+  const std::string endpoint = manyworlds_tests::shared_etcd().endpoint();
+  const std::string job = new_job_name();
+  etcd_store first_store(endpoint, graph_store_options(job));
+  etcd_store second_store(endpoint, graph_store_options(job));
+  etcd_master_seat first(first_store);
+  etcd_master_seat second(second_store);
+  CHECK_FALSE(context_result(second.holder()).has_value());
+  CHECK(context_result(first.take("node0:4000")));
+  CHECK_FALSE(context_result(second.take("node1:4000")));
+  const std::optional<seat_holder> leader = context_result(second.holder());
+  REQUIRE(leader.has_value());
+  CHECK(leader->address == "node0:4000");
+  auto waiting =
+      std::async(std::launch::async, [&] { context_result(second.until_free(*leader)); });
+  CHECK(waiting.wait_for(100ms) == std::future_status::timeout);
+  context_result(first.leave());
+  waiting.get();
+  CHECK(context_result(second.take("node1:4000")));
+  const std::optional<seat_holder> next = context_result(first.holder());
+  REQUIRE(next.has_value());
+  CHECK(next->claim != leader->claim);
+  // It is free at once for one that asks about the taking before.
+  context_result(first.until_free(*leader));
+}
+
+TEST_CASE(
+    "graph B67: a standby that saw the leader die frees its seat before the lease") {
+  if (!can_use_etcd_for_contexts()) return;
+  const std::string endpoint = manyworlds_tests::shared_etcd().endpoint();
+  const std::string job = new_job_name();
+  etcd_store leader_store(endpoint, graph_store_options(job));
+  etcd_store standby_store(endpoint, graph_store_options(job));
+  etcd_master_seat leader(leader_store, 60s);
+  etcd_master_seat standby(standby_store, 60s);
+  REQUIRE(context_result(leader.take("dead:1")));
+  const seat_holder dead = context_result(standby.holder()).value();
+  auto losing =
+      std::async(std::launch::async, [&] { return context_result(leader.lost()); });
+  CHECK(losing.wait_for(100ms) == std::future_status::timeout);
+  context_result(standby.free(dead));
+  // Freed wrongly, it is harmless: the leader learns it, and may take it again.
+  CHECK(losing.get().find("freed") != std::string::npos);
+  CHECK(context_result(standby.take("standby:1")));
+  // What comes late frees no other taking.
+  context_result(leader.free(dead));
+  CHECK(context_result(leader.holder())->address == "standby:1");
+  CHECK_FALSE(context_result(leader.take("dead:1")));
+}
+
+TEST_CASE("graph B67: the seat of a master that is cut off is free after its lease") {
+  if (!can_use_etcd_for_contexts()) return;
+  const std::string endpoint = manyworlds_tests::shared_etcd().endpoint();
+  const std::string job = new_job_name();
+  {
+    // Before this process has threads of stores.
+    manyworlds_tests::child cut_off([&] {
+      etcd_store own(endpoint, graph_store_options(job));
+      etcd_master_seat seat(own, 2s);
+      // With no time to leave it.
+      ::_exit(context_result(seat.take("cut off:1")) ? 0 : 1);
+      return 0;
+    });
+    REQUIRE(cut_off.status() == 0);
+  }
+  etcd_store standby_store(endpoint, graph_store_options(job));
+  etcd_master_seat standby(standby_store);
+  const std::optional<seat_holder> leader = context_result(standby.holder());
+  REQUIRE(leader.has_value());
+  CHECK(leader->address == "cut off:1");
+  context_result(standby.until_free(*leader));
+  CHECK(context_result(standby.take("standby:1")));
+}
+
+TEST_CASE("the seat of one host is always free: terms fence") {
+  host_master_seat first;
+  host_master_seat second;
+  CHECK(context_result(first.take("a:1")));
+  CHECK(context_result(second.take("b:1")));
+  CHECK_FALSE(context_result(first.holder()).has_value());
+  context_result(first.free({"b:1", 1}));
+  context_result(first.until_free({"b:1", 1}));
+  CHECK_THROWS_AS(sync_wait(within(first.lost(), 20ms)), timed_out);
+  context_result(first.leave());
+}
+
+TEST_SUITE_END();
