@@ -19,7 +19,7 @@ using json = nlohmann::json;
 constexpr std::size_t longest_json = 256 << 10;
 constexpr std::size_t longest_text = 128;
 constexpr std::size_t most_cpus = 4096;
-constexpr std::size_t most_gpus = 64;
+constexpr std::size_t most_node_gpus = 64;
 constexpr std::size_t most_labels = 64;
 /// As many NUMA nodes, and CPU numbers, as kernels are built with at most.
 constexpr std::uint32_t numa_end = 1024;
@@ -71,7 +71,7 @@ void check_cpus(const node_resources& node) {
 }
 
 void check_gpus(const node_resources& node) {
-  check_count("gpus", node.gpus.size(), most_gpus);
+  check_count("gpus", node.gpus.size(), most_node_gpus);
   std::set<std::string_view> names;
   for (std::size_t i = 0; i < node.gpus.size(); ++i) {
     const gpu_resource& gpu = node.gpus[i];
@@ -174,7 +174,7 @@ void read_field(node_resources& node, const std::string& name, const json& in,
     node.memory = bytes_in("memory", in);
   } else if (name == "gpus") {
     node.gpus.clear();
-    for (const json& gpu : list_in("gpus", in, most_gpus))
+    for (const json& gpu : list_in("gpus", in, most_node_gpus))
       node.gpus.push_back(gpu_in(item("gpus", node.gpus.size()), gpu, unknown));
   } else if (name == "labels") {
     node.labels.clear();
