@@ -111,6 +111,7 @@ class long_read {
       REQUIRE(::mmap(static_cast<char*>(memory_) + at, piece, PROT_READ | PROT_WRITE,
                      MAP_SHARED | MAP_FIXED, pages_.fd, 0) != MAP_FAILED);
     }
+    *static_cast<char*>(memory_) = 'x';
     buffer_ = {memory_, size};
     request.buffers = &buffer_;
     request.buffer_count = 1;
@@ -118,6 +119,11 @@ class long_read {
   long_read(const long_read&) = delete;
   long_read& operator=(const long_read&) = delete;
   ~long_read() { ::munmap(memory_, size); }
+
+  /// Returns whether the file's zeros have come.
+  [[nodiscard]] bool has_begun() const {
+    return *static_cast<const volatile char*>(memory_) == 0;
+  }
 
   static constexpr std::size_t size = std::size_t{1} << 30;
 
@@ -500,27 +506,28 @@ TEST_CASE("reads of files go on when an engine goes to another thread") {
   }
 }
 
-TEST_CASE("an engine that is released sleeps until a long read of a file has ended") {
-  FOR_EVERY_ENGINE(kind) {
-    long_read reading;
-    const auto e = make_engine(kind).engine;
-    e->submit(reading.request);
-    e->poll();
-    const time_point start = e->now();
-    const auto used = used_by_thread();
+TEST_CASE("a ring that is released sleeps until a long read of a file has ended") {
+  if (io_uring_is_refused_here()) return;
+  long_read reading;
+  const auto e = make_engine(tested_engine::io_uring).engine;
+  e->submit(reading.request);
+  e->poll();
+  for (const time_limit limit; !reading.has_begun() && !limit.passed();)
+    std::this_thread::yield();
+  REQUIRE(reading.has_begun());
+  const time_point start = e->now();
+  const auto used = used_by_thread();
+  e->release();
+  // A loop without a sleep uses all of a CPU, or its share of one.
+  const auto took = e->now() - start;
+  if (took > std::chrono::milliseconds(10)) CHECK(used_by_thread() - used < took / 10);
+  // Nothing is left in the kernel, so that another thread may have the engine.
+  CHECK(reading.request.ends == 1);
+  CHECK(reading.request.result.ok());
+  std::thread([&] {
+    CHECK_NOTHROW(e->take(next_poller::this_thread));
     e->release();
-    // A loop without a sleep uses all of a CPU, or its share of one.
-    const auto took = e->now() - start;
-    if (took > std::chrono::milliseconds(10)) CHECK(used_by_thread() - used < took / 10);
-    // Nothing is left in the kernel, so that another thread may have the engine.
-    std::thread([&] {
-      CHECK_NOTHROW(e->take(next_poller::this_thread));
-      poll_until(*e, [&] { return reading.request.ends > 0; });
-      e->release();
-    }).join();
-    CHECK(reading.request.ends == 1);
-    CHECK(reading.request.result.count() == long_read::size);
-  }
+  }).join();
 }
 
 TEST_CASE(

@@ -165,12 +165,16 @@ TEST_CASE(
   CHECK(refusal(nothings, std::vector<any_value>()) ==
         "a list of 16777207 of 32 bytes each, which is more memory than values of "
         "16777216 bytes may take");
-  CHECK(refusal(nothings, std::vector<std::optional<std::string>>()) != "");
+  const std::string why = "which is more memory than";
+  const auto is_refused = [&](const value_writer& sent, auto wanted) {
+    return refusal(sent, wanted).find(why) != std::string::npos;
+  };
+  CHECK(is_refused(nothings, std::vector<std::optional<std::string>>()));
   // What is said of their number costs nothing either, before they are there.
   value_writer claims;
   claims.list(100'000);
   claims.record(std::vector<std::byte>(100'000));
-  CHECK(refusal(claims, std::vector<std::array<any_value, 8>>()) != "");
+  CHECK(is_refused(claims, std::vector<std::array<any_value, 8>>()));
   // Lists within a list have one allowance together.
   value_writer parts;
   parts.list(10);
@@ -178,7 +182,7 @@ TEST_CASE(
     parts.list(100'000);
     for (int i = 0; i < 100'000; ++i) parts.none();
   }
-  CHECK(refusal(parts, std::vector<std::vector<any_value>>()) != "");
+  CHECK(is_refused(parts, std::vector<std::vector<any_value>>()));
 }
 
 TEST_CASE("lists of 16 MiB are read, and long ones of what is small") {

@@ -99,7 +99,7 @@ class any_value {
   friend struct detail::access;
   friend class value_reader;
   /// The longest value that is kept without an allocation, such as a number or a text of
-  /// six bytes. It fills an any_value up to the size of two pointers more.
+  /// six bytes. An any_value would be no smaller with fewer.
   static constexpr std::size_t small_bytes = 15;
 
   /// Keeps what was written, with a copy of what that refers to.
