@@ -13,7 +13,7 @@ namespace manyworlds::inline v0::detail {
 namespace {
 
 /// A process sees no more GPUs than these by any driver that there is.
-constexpr unsigned int most_gpus = 1024;
+constexpr unsigned int most_counted_gpus = 1024;
 
 struct closes_library {
   void operator()(void* handle) const noexcept { ::dlclose(handle); }
@@ -57,7 +57,7 @@ class nvml_session {
   [[nodiscard]] unsigned int count() const {
     unsigned int gpus = 0;
     if (count_(&gpus) != 0) return 0;
-    return gpus < most_gpus ? gpus : most_gpus;
+    return gpus < most_counted_gpus ? gpus : most_counted_gpus;
   }
 
   [[nodiscard]] nvml_gpu gpu(unsigned int index) const {

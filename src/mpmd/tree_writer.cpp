@@ -43,8 +43,8 @@ std::string toml_name(std::string_view name) {
   return path_part(name) == name ? std::string(name) : escaped(name);
 }
 
-constexpr style toml{" = ", toml_name};
-constexpr style json{":", escaped};
+constexpr style toml_style{" = ", toml_name};
+constexpr style json_style{":", escaped};
 
 std::string in_line(const graph_value& value, const style& as) {
   std::string made;
@@ -79,7 +79,8 @@ std::string in_line(const graph_value& value, const style& as) {
 std::string section(const std::string& head, const graph_value& table) {
   std::string made = '\n' + head + '\n';
   for (const graph_field& each : table.fields) {
-    made += fmt::format("{} = {}\n", toml_name(each.name), in_line(each.value, toml));
+    made +=
+        fmt::format("{} = {}\n", toml_name(each.name), in_line(each.value, toml_style));
   }
   return made;
 }
@@ -107,12 +108,12 @@ std::string write_toml(const graph_value& root) {
       for (const graph_value& each : value.items)
         sections += section(fmt::format("[[{}]]", toml_name(name)), each);
     } else {
-      made += fmt::format("{} = {}\n", toml_name(name), in_line(value, toml));
+      made += fmt::format("{} = {}\n", toml_name(name), in_line(value, toml_style));
     }
   }
   return made + sections;
 }
 
-std::string write_json(const graph_value& root) { return in_line(root, json); }
+std::string write_json(const graph_value& root) { return in_line(root, json_style); }
 
 }  // namespace manyworlds::inline v0::detail
