@@ -22,7 +22,7 @@ constexpr unsigned receive_bundle = 1U << 4;       // IORING_RECVSEND_BUNDLE
 constexpr unsigned has_receive_bundle = 1U << 14;  // IORING_FEAT_RECVSEND_BUNDLE
 
 constexpr unsigned entries = 64;
-// So many zero-copy sends may still be read from while the next one goes.
+// As many zero-copy sends are read from at a time at most, the newest one included.
 constexpr int most_notices = 4;
 
 [[noreturn]] void fail(const char* what, int error) {
