@@ -183,10 +183,10 @@ void memory(const common_options& common, const memory_options& options);
 /// connection, without the library?
 struct uring_options {
   /// Of one send and of one receive.
-  std::vector<std::size_t> sizes = {64 << 10, 256 << 10, 1 << 20};
+  std::vector<std::size_t> sizes = {64 << 10, 128 << 10, 256 << 10, 1 << 20};
   /// What is sent from and received into, as often as `times` in a round.
   std::size_t memory = 64 << 20;
-  int times = 16;
+  int times = 8;
   int rounds = 5;
   int pings = 5000;
   bool pin = false;

@@ -154,7 +154,7 @@ void send_stream(const line& to, const stream_case& c, std::span<char> memory,
 stream_figures measure_stream(const stream_case& c, std::span<char> source,
                               std::span<char> destination, int times, bool pin) {
   auto [near, far] = connection();
-  const forked other(pin, [&] { send_stream(far, c, source, times); });
+  const forked other(pin, [&, &to = far] { send_stream(to, c, source, times); });
   far = {};
   const on_cpu here(pin, 0);
   std::memset(destination.data(), 0, destination.size());
@@ -199,7 +199,7 @@ void echo(const line& to, const ping_case& c, int count) {
 /// Sends by send(), as the engine does, and waits by the case's way on both sides.
 void measure_pings(ping_case& c, int count, bool pin) {
   auto [near, far] = connection();
-  const forked other(pin, [&] { echo(far, c, count); });
+  const forked other(pin, [&, &to = far] { echo(to, c, count); });
   far = {};
   const on_cpu here(pin, 0);
   raw_sender sender(near.fd(), sending::call, {});
