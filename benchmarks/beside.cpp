@@ -54,37 +54,48 @@ mw::task<void> receive_beside(mw::world& w, std::span<char> data) {
   }
 }
 
+mw::task<void> ask_beside(mw::world& small, mw::world& large, std::span<char> data,
+                          const beside_options& o, const samples& quiet, report& out) {
+  samples loaded;
+  double gb_s = 0;
+  bool done = false;
+  co_await mw::when_all(ping_beside(small, o.pings, loaded, done),
+                        send_beside(large, data, done, gb_s));
+  out.row({{"bench", "beside"},
+           {"transport", large.transport()},
+           {"small_in", &small == &large ? "the same world" : "another world"},
+           {"size", o.size},
+           {"quiet_p50_us", quiet.median()},
+           {"quiet_p99_us", quiet.p99()},
+           {"p50_us", loaded.median()},
+           {"p99_us", loaded.p99()},
+           {"longest_us", loaded.largest()},
+           {"gb_s", gb_s}});
+}
+
 mw::task<void> take_part(member& m, const common_options& common, const beside_options& o,
                          report& out) {
   mw::world w = m.describe("beside", common.leads() ? 0 : 1);
+  mw::world other = m.describe("apart", common.leads() ? 0 : 1);
   co_await w;
+  co_await other;
   // Do not pin earlier: the service thread would inherit it.
   std::optional<pinned_thread> pinned;
   if (o.pin) pinned.emplace(common.leads() ? 0 : 1);
   std::vector<char> data(o.size);
-  samples quiet;
-  samples loaded;
-  double gb_s = 0;
-  bool done = false;
   if (common.leads()) {
     out.machine(m.engine());
+    samples quiet;
     bool unused = false;
     co_await ping_beside(w, o.pings, quiet, unused);
-    co_await mw::when_all(ping_beside(w, o.pings, loaded, done),
-                          send_beside(w, data, done, gb_s));
-    out.row({{"bench", "beside"},
-             {"transport", w.transport()},
-             {"size", o.size},
-             {"quiet_p50_us", quiet.median()},
-             {"quiet_p99_us", quiet.p99()},
-             {"p50_us", loaded.median()},
-             {"p99_us", loaded.p99()},
-             {"longest_us", loaded.largest()},
-             {"gb_s", gb_s}});
+    co_await ask_beside(w, w, data, o, quiet, out);
+    co_await ask_beside(other, w, data, o, quiet, out);
   } else {
     co_await echo_beside(w, o.pings);
     co_await mw::when_all(echo_beside(w, o.pings), receive_beside(w, data));
+    co_await mw::when_all(echo_beside(other, o.pings), receive_beside(w, data));
   }
+  co_await other.leave();
   co_await w.leave();
 }
 

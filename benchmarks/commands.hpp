@@ -14,6 +14,7 @@ namespace mwbench {
 void add_p2p(CLI::App& app, common_options& common, p2p_options& o);
 void add_beside(CLI::App& app, const common_options& common, beside_options& o);
 void add_pairs(CLI::App& app, const common_options& common, pairs_options& o);
+void add_uring(CLI::App& app, const common_options& common, uring_options& o);
 void add_worlds(CLI::App& app, common_options& common, worlds_options& o);
 void add_collectives(CLI::App& app, common_options& common, collectives_options& o);
 

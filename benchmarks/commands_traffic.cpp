@@ -74,6 +74,34 @@ void add_pairs(CLI::App& app, const common_options& common, pairs_options& o) {
   });
 }
 
+void add_uring(CLI::App& app, const common_options& common, uring_options& o) {
+  CLI::App* sub = app.add_subcommand(
+      "uring", "each way of io_uring over plain tcp, without the library");
+  sub->add_option("--sizes", o.sizes, "of one send: 64K,1M")
+      ->delimiter(',')
+      ->transform(CLI::AsSizeValue(false).description(""))
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 30).description("BYTES"))
+      ->capture_default_str();
+  sub->add_option("--memory", o.memory, "that is sent from, and into: 64M")
+      ->transform(CLI::AsSizeValue(false).description(""))
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 30).description("BYTES"))
+      ->capture_default_str();
+  sub->add_option("--times", o.times, "that it is sent in a round")
+      ->check(at_least(1))
+      ->capture_default_str();
+  sub->add_option("--rounds", o.rounds, "turns of all ways")
+      ->check(at_least(1))
+      ->capture_default_str();
+  sub->add_option("--pings", o.pings, "round trips of 8 bytes in a round")
+      ->check(at_least(2))
+      ->capture_default_str();
+  sub->add_flag("--pin", o.pin, "each of the two processes to a CPU of its own");
+  sub->callback([&] {
+    refuse_launcher(common, "uring");
+    uring(common, o);
+  });
+}
+
 void add_worlds(CLI::App& app, common_options& common, worlds_options& o) {
   CLI::App* sub = app.add_subcommand("worlds", "many worlds against one");
   sub->add_option("--worlds", o.worlds)

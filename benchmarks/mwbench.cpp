@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
   p2p_options p2p;
   beside_options beside;
   pairs_options pairs;
+  uring_options uring;
   worlds_options worlds;
   collectives_options collectives;
   fail_options fail;
@@ -75,6 +76,7 @@ int main(int argc, char** argv) {
   add_p2p(app, common, p2p);
   add_beside(app, common, beside);
   add_pairs(app, common, pairs);
+  add_uring(app, common, uring);
   add_worlds(app, common, worlds);
   add_collectives(app, common, collectives);
   add_fail(app, common, fail);

@@ -179,6 +179,20 @@ struct memory_options {
 };
 void memory(const common_options& common, const memory_options& options);
 
+/// What does each way of sending and receiving that io_uring has cost over one tcp
+/// connection, without the library?
+struct uring_options {
+  /// Of one send and of one receive.
+  std::vector<std::size_t> sizes = {64 << 10, 128 << 10, 256 << 10, 1 << 20};
+  /// What is sent from and received into, as often as `times` in a round.
+  std::size_t memory = 64 << 20;
+  int times = 8;
+  int rounds = 5;
+  int pings = 5000;
+  bool pin = false;
+};
+void uring(const common_options& common, const uring_options& options);
+
 /// How do costs grow with the worlds between two processes, and with the processes of a
 /// world?
 struct scale_options {

@@ -86,6 +86,7 @@ if [ $quick = yes ]; then
   ask_ourselves memory-kinds 'p2p --pin --rounds 1 --sizes 256M' \
     'p2p --pin --rounds 1 --sizes 256M --views 16384' 'p2p --pin --rounds 1 --sizes 1M --shared-buffers'
   compare tcp compare.py --question tcp --networks loopback,wire --largest 1M "${few[@]}"
+  ask_ourselves tcp-ways 'uring --pin --rounds 1 --times 1 --pings 200' '--transport tcp beside --pin --pings 200'
   ask_ourselves refused '--refuse-reading p2p --pin --rounds 1 --sizes 1M'
   ask_ourselves recovery 'fail --fault kill --repeat 2 --alone' 'fail --fault stop --repeat 1' \
     'shrink --members 3 --repeat 2'
@@ -105,6 +106,7 @@ else
   ask_ourselves memory-kinds 'p2p --pin --sizes 256M' 'p2p --pin --sizes 256M --views 16384' \
     'p2p --pin --sizes 64K,1M,16M,64M --shared-buffers'
   compare tcp compare.py --question tcp --rounds 3 --inner-rounds 1
+  ask_ourselves tcp-ways 'uring --pin' '--transport tcp beside --pin --pings 3000'
   ask_ourselves refused '--refuse-reading p2p --pin --sizes 64K,1M,16M,64M'
   ask_ourselves worlds 'worlds --worlds 8' 'worlds --worlds 2 --sizes 78732,236196' \
     'worlds --worlds 64 --sizes 78732,236196'

@@ -43,6 +43,26 @@ def messages_are_measured_beside_raw_limits(engine, transport, *options):
         assert row["views"] == (7 if "--views" in options else 1), row
 
 
+def small_messages_are_timed_beside_large_ones():
+    rows = ask("beside", "--size", "1M", "--pings", "20", "--transport", "tcp")
+    assert [row["small_in"] for row in rows] == ["the same world", "another world"], rows
+    for row in rows:
+        check_positive(row, "quiet_p50_us", "p50_us", "p99_us", "gb_s")
+
+
+def each_way_of_io_uring_is_told_that_this_machine_has():
+    rows = ask("uring", "--sizes", "64K", "--memory", "1M", "--times", "2", "--rounds", "1", "--pings", "20")
+    told = {(row["send"], row["receive"]) for row in rows if row["bench"] != "uring_ping"}
+    assert len(told) == 8 and ("send()", "recv()") in told, rows
+    for row in rows:
+        if row["bench"] == "uring_stream":
+            check_positive(row, "gb_s")
+        elif row["bench"] == "uring_ping":
+            check_positive(row, "p50_us", "p99_us")
+        else:
+            assert row["bench"] == "uring_missing" and row["why"], row
+
+
 def operations_of_a_store_are_timed_and_many_clients_meet():
     rows = ask("store", "--count", "50", "--clients", "40")
     assert [row["operation"] for row in rows] == [
@@ -350,6 +370,8 @@ def main():
         (messages_are_measured_beside_raw_limits, "auto", "shm", "--shared-buffers"),
         (messages_are_measured_beside_raw_limits, "auto", "shm", "--refuse-reading"),
         (messages_are_measured_beside_raw_limits, "epoll", "shm"),
+        (small_messages_are_timed_beside_large_ones,),
+        (each_way_of_io_uring_is_told_that_this_machine_has,),
         (operations_of_a_store_are_timed_and_many_clients_meet,),
         (pairs_at_once_are_told_by_the_slower_one,),
         (calls_of_a_session_are_told_and_a_worker_is_replaced,),

@@ -14,7 +14,8 @@ TITLES = {"p2p": "Two processes", "pairs": "Two pairs at once", "collectives-2":
           "session": "Calls of a session", "sessions": "A session with workers that are killed, or idle",
           "fail": "A member is killed or stopped, beside the peers",
           "recovery": "A member is killed, stopped or cut off: its worlds, and those beside",
-          "memory-kinds": "Lists of pieces, and shared pools", "tcp": "Over tcp, beside the peers", "refused": "Where memory of peers may not be read",
+          "memory-kinds": "Lists of pieces, and shared pools", "tcp": "Over tcp, beside the peers",
+          "tcp-ways": "Each way of io_uring over plain tcp, and small messages beside large ones", "refused": "Where memory of peers may not be read",
           "life": "Forming, idling, giving up, awaiting, memory", "growth": "Growth: worlds, then members",
           "store": "Stores, beside PyTorch's and etcd's own client", "launch": "Starting programs, and rounds of nodes",
           "launchers": "A job's workers: mwrun beside torchrun"}
@@ -31,7 +32,8 @@ def distance(rows):
 def main():
     folder = sys.argv[1]
     p2p = rows_in(folder, "p2p")
-    about = next((row for row in p2p or rows_in(folder, "store") or rows_in(folder, "launchers") if row["bench"] == "machine"), {})
+    asked = p2p or next(filter(None, (rows_in(folder, name) for name in ("store", "launchers", "tcp-ways"))), [])
+    about = next((row for row in asked if row["bench"] == "machine"), {})
     print(f"# {about.get('processor', 'Unknown')}, {about.get('date', '')[:10]}\n")
     print("By `benchmarks/reproduce.sh`; each file has its own load, versions and notes.\n")
     for name in ("cpus", "kernel", "commit"):
