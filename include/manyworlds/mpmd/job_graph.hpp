@@ -43,9 +43,9 @@ enum class edge_loss : std::uint8_t {
 enum class place_rule : std::uint8_t {
   together,   ///< instances of equal index share a node, or a GPU
   apart,      ///< instances of different roles share none
-  pack,       ///< on as few nodes as they fit
-  spread,     ///< instances on as many as there are, evenly
-  exclusive,  ///< no instance of another role shares a node, or a GPU, with one of these
+  pack,       ///< on as few nodes as they fit; at level node alone
+  spread,     ///< instances on as many nodes as there are, evenly; at level node alone
+  exclusive,  ///< no instance of a role that is not listed shares one with these
 };
 enum class place_level : std::uint8_t { node, gpu };
 
@@ -91,7 +91,7 @@ struct role_needs {
   friend bool operator==(const role_needs&, const role_needs&) = default;
 };
 
-/// So often something may be tried again within a time, which moves on.
+/// How often something may be tried again within a time, which moves on.
 struct retry_budget {
   std::uint32_t tries = 3;
   duration per = std::chrono::minutes(1);
@@ -108,7 +108,8 @@ struct graph_role {
   std::string folder;  ///< the working folder; empty: the agent's
   std::map<std::string, std::string> variables;
   role_count counts;
-  /// So many instances of equal index / `per_group` stand on one node together.
+  /// Instances of equal index / `per_group` stand on one node together. It divides the
+  /// counts at the start and at most.
   std::uint32_t per_group = 1;
   role_needs needs;
   restart_when restarts = restart_when::on_failure;
@@ -198,6 +199,7 @@ class job_graph {
   [[nodiscard]] static job_graph from_json(std::string_view text,
                                            std::string source = "job.json");
   /// Returns it as text that reads back equal. What has its default is left out.
+  /// Precondition: `check` finds nothing.
   [[nodiscard]] std::string to_toml() const;
   [[nodiscard]] std::string to_json() const;
 
@@ -214,7 +216,7 @@ class job_graph {
   /// Returns the roles in an order in which they may start: each after those that it is
   /// `after`, otherwise as they stand. Precondition: `check` finds nothing.
   [[nodiscard]] std::vector<std::string> start_order() const;
-  /// Returns the instances that restart with those of that role, itself included: the
+  /// Returns the roles that restart with that one, itself included, as they stand: the
   /// closure over edges of `restart_together`. Precondition: as above.
   [[nodiscard]] std::vector<std::string> region_of(std::string_view role) const;
 
