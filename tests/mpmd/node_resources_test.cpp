@@ -228,7 +228,8 @@ TEST_CASE("a declaration that is wrong is refused by the name of its field") {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"[]", "no JSON object"},
       {"{", "no JSON object"},
-      {R"({"memroy": 1})", "\"memroy\": there is no such field"},
+      {R"({"memroy": 1})",
+       "\"memroy\": there is no such field; did you mean \"memory\"?"},
       {R"({"name": ""})", "name: it is empty"},
       {R"({"name": "a b"})", "name: it has a character"},
       {R"({"name": 7})", "name: it is no text"},
@@ -238,7 +239,7 @@ TEST_CASE("a declaration that is wrong is refused by the name of its field") {
       {R"({"cpus": [[0], [1.5]]})", "cpus[1]: it is no whole number"},
       {R"({"cpus": [[0], [65536]]})", "cpus[1]: 65536 is not below 65536"},
       {R"({"cpus": [[0, 1], [1]]})", "cpus[1]: CPU 1 stands twice"},
-      {R"({"memory": "64GB"})", "memory: it is no number of bytes"},
+      {R"({"memory": "64 GiB"})", "memory: it is no number of bytes"},
       {R"({"memory": "99999999TiB"})", "memory: it is no number of bytes"},
       {R"({"memory": -1})", "memory: it is no number of bytes"},
       {R"({"gpus": {}})", "gpus: it is no list"},
@@ -302,17 +303,9 @@ TEST_CASE("a report of another version is read, and one out of bounds is not") {
   CHECK_THROWS_AS(static_cast<void>(far.to_json()), std::invalid_argument);
 }
 
-TEST_CASE("amounts of memory are read and told") {
-  CHECK(read_byte_size("7") == 7);
-  CHECK(read_byte_size("7B") == 7);
-  CHECK(read_byte_size("2 KiB") == 2048);
-  CHECK(read_byte_size("16383TiB") == std::uint64_t{16383} << 40);
-  for (const char* wrong : {"", "GiB", "-1", "1.5GiB", "1GB", "1gib", "1GiB ", "1  MiB",
-                            "16777216TiB", "18446744073709551616"}) {
-    CAPTURE(wrong);
-    CHECK(!read_byte_size(wrong));
-  }
+TEST_CASE("amounts of memory are told in their largest unit") {
   CHECK(byte_size_text(0) == "0 B");
+  CHECK(byte_size_text(1023) == "1023 B");
   CHECK(byte_size_text(1024) == "1 KiB");
   CHECK(byte_size_text(std::uint64_t{3} << 29) == "1.5 GiB");
   CHECK(byte_size_text(std::uint64_t{4096} << 40) == "4096 TiB");
