@@ -20,7 +20,7 @@ namespace detail {
 
 namespace {
 
-/// Of a text of garbage more objections help no one who reads them.
+/// Of a text of garbage more objections are of no help.
 constexpr std::size_t most_objections = 1000;
 
 }  // namespace

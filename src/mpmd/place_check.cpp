@@ -33,7 +33,8 @@ class place_check {
                                          place_.roles.size(), most_roles));
     }
     check_roles();
-    check_level();
+    if (notes_.is_unsure(path_to(path_, "rule"))) return;
+    if (!notes_.is_unsure(path_to(path_, "level"))) check_level();
     const bool is_of_several =
         place_.rule == place_rule::together || place_.rule == place_rule::apart;
     const std::set<std::string_view> all(place_.roles.begin(), place_.roles.end());
@@ -144,7 +145,14 @@ class conflict_check {
     return graph_.places()[index];
   }
 
+  [[nodiscard]] bool is_sure(std::size_t index) const {
+    const std::string path = path_to("place", index);
+    return !notes_.is_unsure(path_to(path, "rule")) &&
+           !notes_.is_unsure(path_to(path, "level"));
+  }
+
   void compare(std::size_t a, std::size_t b) {
+    if (!is_sure(a) || !is_sure(b)) return;
     const graph_place& first = rule(a);
     const graph_place& second = rule(b);
     const auto are = [&](place_rule x, place_rule y) {

@@ -14,7 +14,7 @@ namespace manyworlds::inline v0::detail {
 
 namespace {
 
-/// A job that stops takes these together; whoever stops it waits for no longer.
+/// An instance that ends takes these together, and its job waits for it.
 constexpr duration longest_end = std::chrono::hours(24);
 constexpr std::size_t longest_label = 63;
 
@@ -254,7 +254,9 @@ void check_drivers(const job_graph& graph, check_notes& notes) {
 
 void check_sum(const job_graph& graph, check_notes& notes) {
   std::uint64_t sum = 0;
-  for (const graph_role& each : graph.roles()) sum += each.counts.max;
+  // A role that is too large by itself has been objected to.
+  for (const graph_role& each : graph.roles())
+    if (each.counts.max <= most_instances) sum += each.counts.max;
   if (sum <= most_instances) return;
   notes.object("role", fmt::format("the roles have up to {} instances, and a job has at "
                                    "most {}",

@@ -177,6 +177,9 @@ void table_reader::count(std::string_view name, role_count& out) {
 
 void table_reader::finish() {
   if (!table_.is(graph_value_kind::table)) return;
+  const bool is_within = name_.ends_with('.');
+  const std::string speaker =
+      is_within ? name_.substr(0, name_.size() - 1) + ": " : name_;
   for (const graph_field& each : table_.fields) {
     if (std::find(asked_.begin(), asked_.end(), each.name) != asked_.end()) continue;
     const std::string at = path(each.name);
@@ -184,7 +187,7 @@ void table_reader::finish() {
     const std::string_view near = nearest_name(each.name, asked_);
     // What is missed under its right name was meant to be this.
     if (!near.empty() && table_.find(near) == nullptr) notes_.unsure.insert(path(near));
-    notes_.object(at, fmt::format("{}no field {}{}", name_, in_quotes(each.name),
+    notes_.object(at, fmt::format("{}no field {}{}", speaker, in_quotes(each.name),
                                   did_you_mean(each.name, asked_)));
   }
 }

@@ -1,8 +1,4 @@
-// TOML by toml++. Its errors come as values, so that one of its types crosses no border.
-#define TOML_EXCEPTIONS 0
-#define TOML_ENABLE_FORMATTERS 0
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <string>
@@ -14,6 +10,32 @@
 namespace manyworlds::inline v0::detail {
 
 namespace {
+
+/// Thrown where toml++ asserts. Version 3.3 does for some texts, as "[{", and may assume
+/// in builds without assertions that there are none.
+struct toml_assertion {};
+
+[[noreturn]] void throw_assertion() { throw toml_assertion(); }
+
+}  // namespace
+
+}  // namespace manyworlds::inline v0::detail
+
+// Its errors come as values, since they are no types of ours. Its assertions throw, under
+// another name than toml++ has in a program that uses it too.
+#undef NDEBUG
+#define TOML_EXCEPTIONS 0
+#define TOML_ENABLE_FORMATTERS 0
+#define TOML_ASSERT(holds) ((holds) ? void() : ::manyworlds::detail::throw_assertion())
+#define toml manyworlds_toml
+#include <toml++/toml.h>
+#undef toml
+
+namespace manyworlds::inline v0::detail {
+
+namespace {
+
+namespace toml = ::manyworlds_toml;
 
 /// Dotted names nest as brackets do, and toml++ bounds only those.
 constexpr std::size_t most_dots = 8;
@@ -156,6 +178,46 @@ class toml_walk {
   std::vector<graph_objection>& wrong_;
 };
 
+bool is_asserted(std::string_view text) {
+  try {
+    static_cast<void>(toml::parse(text));
+    return false;
+  } catch (const toml_assertion&) {
+    return true;
+  }
+}
+
+/// Returns where an assertion ends the reading of that text: behind the longest part
+/// that is read to its end, or to another error.
+std::size_t asserted_at(std::string_view text) {
+  std::size_t read = 0;
+  std::size_t asserted = text.size();
+  while (asserted - read > 1) {
+    const std::size_t middle = read + (asserted - read) / 2;
+    (is_asserted(text.substr(0, middle)) ? asserted : read) = middle;
+  }
+  // A character may have several bytes.
+  while (read > 0 && (static_cast<unsigned char>(text[read]) & 0xc0) == 0x80) --read;
+  return read;
+}
+
+graph_tree take_parsed(toml::parse_result parsed, const std::string& source) {
+  graph_tree made;
+  if (!parsed) {
+    const toml::parse_error& error = parsed.error();
+    const graph_position where = position_of(error.source().begin);
+    made.wrong.push_back({source,
+                          where.line,
+                          where.column,
+                          {},
+                          "no TOML: " + printable(error.description())});
+    return made;
+  }
+  made.root = toml_walk(source, made.wrong).value(parsed.table());
+  made.is_read = true;
+  return made;
+}
+
 }  // namespace
 
 graph_tree read_toml_tree(std::string_view text, const std::string& source) {
@@ -170,20 +232,22 @@ graph_tree read_toml_tree(std::string_view text, const std::string& source) {
                                       deepest_graph_text, most_dots)});
     return made;
   }
-  const toml::parse_result read = toml::parse(text);
-  if (!read) {
-    const toml::parse_error& error = read.error();
-    const graph_position where = position_of(error.source().begin);
+  try {
+    return take_parsed(toml::parse(text), source);
+  } catch (const toml_assertion&) {
+    const std::size_t at = asserted_at(text);
+    const graph_position where = position_at(text, at);
+    std::size_t end = at + 1;
+    while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80)
+      ++end;
     made.wrong.push_back({source,
                           where.line,
                           where.column,
                           {},
-                          "no TOML: " + printable(error.description())});
+                          fmt::format("no TOML: {} may not stand here",
+                                      in_quotes(text.substr(at, end - at)))});
     return made;
   }
-  made.root = toml_walk(source, made.wrong).value(read.table());
-  made.is_read = true;
-  return made;
 }
 
 }  // namespace manyworlds::inline v0::detail

@@ -86,7 +86,11 @@ struct role_needs {
   std::uint32_t cpus = 0;    ///< CPUs of its own; 0: any, shared with others
   std::uint64_t memory = 0;  ///< bytes
   std::uint32_t gpus = 0;
+<<<<<<< HEAD
   std::vector<std::string> labels{};  ///< which its node must have
+=======
+  std::vector<std::string> labels = {};  ///< which its node must have
+>>>>>>> w-g
 
   friend bool operator==(const role_needs&, const role_needs&) = default;
 };
@@ -126,8 +130,8 @@ struct graph_role {
   duration drain_for = std::chrono::seconds(30);
   /// Between SIGTERM and SIGKILL.
   duration grace = std::chrono::seconds(10);
-  /// An instance whose progress stands still for so long is hung; zero: never, but 60 s
-  /// for roles that are a session.
+  /// An instance is hung when its progress stands still for this long; zero: never, but
+  /// 60 s for roles that are a session.
   duration hang_after{};
 
   graph_role& run(std::vector<std::string> program_and_arguments);
@@ -193,9 +197,10 @@ class job_graph {
   /// graph_error with all that is wrong in it, `check` included; std::system_error if it
   /// cannot be read, or has more than 4 MiB.
   [[nodiscard]] static job_graph from_file(const std::string& path);
-  /// Reads a text, which errors call `source`. Errors: graph_error as above.
+  /// Reads a text of TOML, which errors call `source`. Errors: graph_error as above.
   [[nodiscard]] static job_graph from_toml(std::string_view text,
                                            std::string source = "job.toml");
+  /// Reads a text of JSON. Errors: graph_error as above.
   [[nodiscard]] static job_graph from_json(std::string_view text,
                                            std::string source = "job.json");
   /// Returns it as text that reads back equal. What has its default is left out.

@@ -1,0 +1,29 @@
+#include "mwgraph/command.hpp"
+
+#include <errno.h>
+
+#include <cstdio>
+#include <system_error>
+
+namespace mwgraph {
+
+void add_file(CLI::App& sub, std::string& file) {
+  sub.add_option("FILE", file, "the job's description: TOML, or JSON in \"*.json\"")
+      ->required();
+}
+
+manyworlds::job_graph read_graph(const std::string& file) {
+  try {
+    return manyworlds::job_graph::from_file(file);
+  } catch (const std::system_error& e) {
+    throw usage_error(e.what());
+  }
+}
+
+void print(const std::string& text) {
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (!is_written || std::fflush(stdout) != 0)
+    throw std::system_error(errno, std::generic_category(), "standard output");
+}
+
+}  // namespace mwgraph
