@@ -98,7 +98,7 @@ std::string why_not_read(const std::string& json) {
   return "";
 }
 
-bool has(const std::string& text, std::string_view part) {
+bool says(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
@@ -257,27 +257,27 @@ TEST_CASE("a declaration that is wrong is refused by the name of its field") {
     CAPTURE(each.first);
     const std::string why = why_not_declared(each.first);
     CAPTURE(why);
-    CHECK(has(why, each.second));
+    CHECK(says(why, each.second));
   }
 }
 
 TEST_CASE("what a node may have is bounded") {
   const std::string text_128(128, 'x');
   CHECK(why_not_declared(R"({"labels": [")" + text_128 + R"("]})").empty());
-  CHECK(has(why_not_declared(R"({"labels": [")" + text_128 + R"(x"]})"),
+  CHECK(says(why_not_declared(R"({"labels": [")" + text_128 + R"(x"]})"),
             "labels[0]: it has 129 bytes, at most 128 are taken"));
-  CHECK(has(why_not_declared(R"({"labels": )" + list_of(65, "\"a\"") + "}"),
+  CHECK(says(why_not_declared(R"({"labels": )" + list_of(65, "\"a\"") + "}"),
             "labels: it has 65 items, at most 64 are taken"));
-  CHECK(has(why_not_declared(R"({"gpus": )" + list_of(65, "{}") + "}"),
+  CHECK(says(why_not_declared(R"({"gpus": )" + list_of(65, "{}") + "}"),
             "gpus: it has 65 items"));
   std::string cpus = "0";
   for (int i = 1; i < 4096; ++i) cpus += "," + std::to_string(i);
   CHECK(why_not_declared(R"({"cpus": [[)" + cpus + "]]}").empty());
-  CHECK(has(why_not_declared(R"({"cpus": [[)" + cpus + "],[4096]]}"),
+  CHECK(says(why_not_declared(R"({"cpus": [[)" + cpus + "],[4096]]}"),
             "cpus: it has 4097 items, at most 4096 are taken"));
   CHECK(
-      has(why_not_declared(R"({"cpus": )" + list_of(1025, "[]") + "}"), "cpus: it has"));
-  CHECK(has(why_not_declared(std::string(300 << 10, ' ') + "{}"), "the text: it has"));
+      says(why_not_declared(R"({"cpus": )" + list_of(1025, "[]") + "}"), "cpus: it has"));
+  CHECK(says(why_not_declared(std::string(300 << 10, ' ') + "{}"), "the text: it has"));
 }
 
 TEST_CASE("an agent's report reads back as it was") {
@@ -295,9 +295,9 @@ TEST_CASE("a report of another version is read, and one out of bounds is not") {
   CHECK(node_resources::from_json(R"({"name": "a", "racks": [1], "memory": 5,
                                       "gpus": [{"uuid": "g", "speed": 9}]})") ==
         node_resources{"a", {}, 5, {{"g"}}, {}});
-  CHECK(has(why_not_read(R"({"memory": 5})"), "name: it is empty"));
-  CHECK(has(why_not_read(R"({"name": "a", "cpus": [[1, 1]]})"), "cpus[0]: CPU 1"));
-  CHECK(has(why_not_read("\xff"), "no JSON object"));
+  CHECK(says(why_not_read(R"({"memory": 5})"), "name: it is empty"));
+  CHECK(says(why_not_read(R"({"name": "a", "cpus": [[1, 1]]})"), "cpus[0]: CPU 1"));
+  CHECK(says(why_not_read("\xff"), "no JSON object"));
   CHECK_THROWS_AS(static_cast<void>(node_resources{}.to_json()), std::invalid_argument);
   const node_resources far{"a", {{5000, {1}}}, 0, {}, {}};
   CHECK_THROWS_AS(static_cast<void>(far.to_json()), std::invalid_argument);

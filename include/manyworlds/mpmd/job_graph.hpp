@@ -86,11 +86,7 @@ struct role_needs {
   std::uint32_t cpus = 0;    ///< CPUs of its own; 0: any, shared with others
   std::uint64_t memory = 0;  ///< bytes
   std::uint32_t gpus = 0;
-<<<<<<< HEAD
-  std::vector<std::string> labels{};  ///< which its node must have
-=======
   std::vector<std::string> labels = {};  ///< which its node must have
->>>>>>> w-g
 
   friend bool operator==(const role_needs&, const role_needs&) = default;
 };

@@ -28,6 +28,7 @@ struct usage_error : std::runtime_error {
 /// Each adds its command, which is put into `chosen` where the line names it.
 void add_check(CLI::App& app, command& chosen);
 void add_picture(CLI::App& app, command& chosen);
+void add_plan(CLI::App& app, command& chosen);
 
 /// Adds the argument FILE, a description in TOML or JSON.
 void add_file(CLI::App& sub, std::string& file);

@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
   mwgraph::command chosen;
   mwgraph::add_check(app, chosen);
   mwgraph::add_picture(app, chosen);
+  mwgraph::add_plan(app, chosen);
   try {
     app.parse(argc, argv);
     return chosen();
