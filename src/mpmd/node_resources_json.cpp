@@ -7,7 +7,8 @@
 #include <utility>
 
 #include "manyworlds/mpmd/node_resources.hpp"
-#include "mpmd/byte_size.hpp"
+#include "mpmd/graph_units.hpp"
+#include "mpmd/spoken_text.hpp"
 #include "observe/json_writer.hpp"
 
 namespace manyworlds::inline v0 {
@@ -27,6 +28,12 @@ constexpr std::uint32_t cpu_end = 1 << 16;
 
 [[noreturn]] void refuse(const std::string& field, const std::string& why) {
   throw std::invalid_argument(fmt::format("resources of a node: {}: {}", field, why));
+}
+
+[[noreturn]] void refuse_field(const std::string& where, const std::string& name,
+                               const std::vector<std::string_view>& known) {
+  refuse(where + detail::in_quotes(name),
+         "there is no such field" + detail::did_you_mean(name, known));
 }
 
 /// Names and labels stand in lists, and UUIDs in CUDA_VISIBLE_DEVICES, where a comma ends
@@ -122,7 +129,7 @@ std::uint32_t number_in(const std::string& field, const json& in, std::uint32_t 
 std::uint64_t bytes_in(const std::string& field, const json& in) {
   if (in.is_number_unsigned()) return in.get<std::uint64_t>();
   if (in.is_string()) {
-    if (const auto bytes = detail::read_byte_size(in.get_ref<const std::string&>()))
+    if (const auto bytes = detail::parse_size(in.get_ref<const std::string&>()))
       return *bytes;
   }
   refuse(field, "it is no number of bytes, and no text as \"64GiB\"");
@@ -156,8 +163,7 @@ gpu_resource gpu_in(const std::string& field, const json& in, others unknown) {
     } else if (name == "numa") {
       gpu.numa = number_in(inner, value, numa_end);
     } else if (unknown == others::refused) {
-      refuse(fmt::format("{}: \"{}\"", field, name.substr(0, longest_text)),
-             "there is no such field");
+      refuse_field(field + ": ", name, {"uuid", "memory", "numa"});
     }
   }
   return gpu;
@@ -181,7 +187,7 @@ void read_field(node_resources& node, const std::string& name, const json& in,
     for (const json& label : list_in("labels", in, most_labels))
       node.labels.push_back(text_in(item("labels", node.labels.size()), label));
   } else if (unknown == others::refused) {
-    refuse(fmt::format("\"{}\"", name.substr(0, longest_text)), "there is no such field");
+    refuse_field("", name, {"name", "cpus", "memory", "gpus", "labels"});
   }
 }
 

@@ -31,14 +31,19 @@ struct instance_place {
   std::vector<std::uint32_t> cpus;  ///< its own; empty: it shares those of the node
   std::vector<std::string> gpus;    ///< by UUID
   std::uint64_t memory = 0;         ///< bytes that are reserved for it
-  /// What decided, for people: "apart from prefill", "first that fits".
+  /// What decided, for people: "together with prefill.1; apart [prefill, decode]; best
+  /// fit". A rule stands there if it has ruled out other nodes.
   std::string why;
 
   friend bool operator==(const instance_place&, const instance_place&) = default;
 };
 
-/// Thrown where instances cannot be placed. Its text names the rules in conflict and
-/// what is short: "decode.1 needs 2 gpus; node a has 1 free, node b: apart from prefill".
+/// Thrown where instances cannot be placed. Its text names what is short, on each node,
+/// and the rules in conflict: those without each of which there would be a placement.
+///
+///     serving cannot be placed: short of 3 gpus: 8 needed, 5 there
+///     decode.1 cannot be placed: needs 2 gpus; a: 1 gpu free; b: apart from prefill
+///         (prefill.0 is there); by the rule: apart [prefill, decode]
 class MANYWORLDS_EXPORT placement_error : public std::exception {
  public:
   explicit placement_error(std::string text) : text_(std::move(text)) {}
@@ -49,14 +54,23 @@ class MANYWORLDS_EXPORT placement_error : public std::exception {
 };
 
 /// Places instances of the graph on nodes, all or none: best fit, the largest bundle
-/// first, with bounded backtracking. The same input gives the same placement.
+/// first, with backtracking. The same input gives the same placement, and if there is one
+/// it is found within 100,000 steps of backtracking, or not at all.
 ///
 /// `wanted` are to be placed; `taken` stand already, and stay. What is not taken of a
 /// node's CPUs, memory and GPUs is free. Instances of a role with `per_group` above 1 are
-/// placed as bundles; of roles that are `together`, those of equal index.
+/// placed as bundles; of roles that are `together`, those of equal index. A bundle of
+/// which a member stands goes to its node.
+///
+/// The rules together, apart and exclusive always hold, for those that stand too. pack
+/// and spread choose among what these leave, and are bettered for a bounded time.
+///
+/// CPUs come from one NUMA node where they can, near the GPU if there is one. An instance
+/// that needs none goes where the fewest share those of the node.
 ///
 /// Returns a place for each of `wanted`, in their order. Errors: placement_error.
-/// Precondition: `graph.check()` finds nothing.
+/// Precondition: `graph.check()` finds nothing, and `nodes` are as `from_json` takes
+/// them.
 [[nodiscard]] std::vector<instance_place> place_instances(
     const job_graph& graph, std::span<const node_resources> nodes,
     std::span<const instance_id> wanted, std::span<const instance_place> taken = {});

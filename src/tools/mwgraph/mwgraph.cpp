@@ -57,6 +57,7 @@ int main(int argc, char** argv) {
   mwgraph::add_stop(app, chosen);
   mwgraph::add_agent(app, chosen);
   mwgraph::add_master(app, chosen);
+  mwgraph::add_plan(app, chosen);
   try {
     app.parse(argc, argv);
     return chosen();

@@ -1,0 +1,161 @@
+#include "mpmd/placement_search.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace manyworlds::inline v0::detail {
+
+namespace {
+
+/// A step looks at each node, so that a number of looks bounds the time.
+constexpr std::uint64_t looks_for_better = 200'000;
+
+}  // namespace
+
+bool placement_search::are_exchangeable(std::uint32_t a, std::uint32_t b) const {
+  const placement_bundle& one = problem_.bundles[a];
+  const placement_bundle& other = problem_.bundles[b];
+  return one.form == other.form && one.fixed_to == none && other.fixed_to == none;
+}
+
+std::uint64_t placement_search::left_of_form(std::uint32_t depth) const {
+  std::uint32_t end = depth;
+  while (end < problem_.bundles.size() && are_exchangeable(depth, end)) ++end;
+  return end - depth;
+}
+
+bool placement_search::enter(std::uint32_t depth) {
+  frame& at = frames_[depth];
+  at.tried.clear();
+  const bool is_more_of_a_form = depth > 0 && are_exchangeable(depth - 1, depth);
+  // Where the bundle before this one was refuted, this one is: they could be exchanged.
+  if (is_more_of_a_form) {
+    at.tried = frames_[depth - 1].tried;
+    return true;
+  }
+  // The first dead end is told of one bundle, so only later ones are foreseen.
+  if (deepest_.bundle == none) return true;
+  return state_.has_room(problem_.bundles[depth],
+                         std::max<std::uint64_t>(left_of_form(depth), 1));
+}
+
+bool placement_search::choose(std::uint32_t depth) {
+  const placement_bundle& bundle = problem_.bundles[depth];
+  frame& at = frames_[depth];
+  placement_decision chosen;
+  node_rank best{};
+  node_rank second{};
+  const auto nodes = static_cast<std::uint32_t>(problem_.nodes.size());
+  // A fixed one looks at its node alone.
+  const std::uint32_t first = bundle.fixed_to == none ? 0 : bundle.fixed_to;
+  const std::uint32_t end = bundle.fixed_to == none ? nodes : first + 1;
+  for (std::uint32_t n = first; n < end; ++n) {
+    if (!at.tried.empty() && at.tried[n] != 0) continue;
+    const node_verdict verdict = state_.judge(bundle, n);
+    if (verdict.what != obstacle::nothing) {
+      if (verdict.separation != none) chosen.separation = verdict.separation;
+      continue;
+    }
+    const node_rank rank = state_.rank(bundle, n);
+    if (chosen.node == none || rank < best) {
+      if (chosen.node != none) {
+        chosen.is_only = false;
+        second = best;
+      }
+      best = rank;
+      chosen.node = n;
+    } else if (chosen.is_only || rank < second) {
+      chosen.is_only = false;
+      second = rank;
+    }
+  }
+  if (chosen.node == none) return false;
+  if (!chosen.is_only) {
+    const auto differs = std::mismatch(best.begin(), best.end(), second.begin());
+    chosen.reason = static_cast<std::size_t>(differs.first - best.begin());
+  }
+  at.chosen = chosen;
+  return true;
+}
+
+void placement_search::refute(frame& at, std::uint32_t node) {
+  if (at.tried.empty()) at.tried.assign(problem_.nodes.size(), 0);
+  for (std::uint32_t n = 0; n < problem_.nodes.size(); ++n)
+    if (at.tried[n] == 0 && (n == node || state_.are_alike(n, node))) at.tried[n] = 1;
+}
+
+void placement_search::note_dead_end(std::uint32_t depth) {
+  // Where some were tried, the dead ends are further on.
+  if (!frames_[depth].tried.empty()) return;
+  if (deepest_.bundle != none && deepest_.bundle >= depth) return;
+  deepest_ = {depth, {}, {}, {}};
+  for (std::uint32_t n = 0; n < problem_.nodes.size(); ++n) {
+    deepest_.verdicts.push_back(state_.judge(problem_.bundles[depth], n));
+    deepest_.free.push_back(state_.free(n));
+  }
+  for (std::uint32_t i = 0; i < depth; ++i)
+    deepest_.nodes_of.push_back(frames_[i].chosen.node);
+}
+
+search_end placement_search::run(std::uint64_t most_steps) {
+  const auto bundles = static_cast<std::uint32_t>(problem_.bundles.size());
+  std::uint32_t depth = 0;
+  bool is_open = bundles > 0 && enter(0);
+  while (depth < bundles) {
+    if (is_open && choose(depth)) {
+      if (steps_ == most_steps) return search_end::gave_up;
+      ++steps_;
+      state_.put(problem_.bundles[depth], frames_[depth].chosen.node);
+      ++depth;
+      is_open = depth < bundles && enter(depth);
+      continue;
+    }
+    if (is_open) note_dead_end(depth);
+    if (depth == 0) return search_end::impossible;
+    --depth;
+    const std::uint32_t node = frames_[depth].chosen.node;
+    state_.take_back(problem_.bundles[depth], node);
+    refute(frames_[depth], node);
+    is_open = true;
+  }
+  return search_end::found;
+}
+
+std::vector<placement_decision> placement_search::decisions() const {
+  std::vector<placement_decision> all;
+  for (const frame& each : frames_) all.push_back(each.chosen);
+  return all;
+}
+
+placement_solution solve_placement(const placement_problem& problem,
+                                   std::uint64_t most_steps) {
+  placement_solution made;
+  placement_search first(problem);
+  // One step for each bundle is no backtracking.
+  const std::uint64_t bundles = problem.bundles.size();
+  made.end = first.run(capped_sum(most_steps, bundles));
+  if (made.end != search_end::found) {
+    made.where = first.deepest();
+    return made;
+  }
+  made.decisions = first.decisions();
+  const auto rules = static_cast<std::uint32_t>(problem.preferences.size());
+  std::vector<std::uint64_t> reached;
+  for (std::uint32_t i = 0; i < rules; ++i) reached.push_back(first.measure(i));
+  std::uint64_t left = looks_for_better / (problem.nodes.size() + 1);
+  for (std::uint32_t i = 0; i < rules; ++i) {
+    while (reached[i] > problem.preferences[i].best && left >= bundles) {
+      placement_search again(problem);
+      for (std::uint32_t j = 0; j < i; ++j) again.limit(j, reached[j]);
+      again.limit(i, reached[i] - 1);
+      const search_end end = again.run(left);
+      left -= std::min(left, again.steps());
+      if (end != search_end::found) break;
+      made.decisions = again.decisions();
+      for (std::uint32_t j = 0; j < rules; ++j) reached[j] = again.measure(j);
+    }
+  }
+  return made;
+}
+
+}  // namespace manyworlds::inline v0::detail
