@@ -11,7 +11,7 @@ namespace {
 using mw::detail::instance_phase;
 using mw::detail::job_stage;
 
-mw::job_graph serving() {
+mw::job_graph serving_job() {
   mw::job_graph g("serving");
   g.role("router").run({"router"}).after("decode").after("prefill");
   g.role("prefill").run({"prefill"}).count(1, 2, 2);
@@ -25,7 +25,7 @@ mw::instance_id id(const char* role, std::uint32_t index) { return {role, index}
 }  // namespace
 
 TEST_CASE("graph B11: roles start in their order, and the job runs when all are ready") {
-  managed_job job(serving(), {"a", "b"});
+  managed_job job(serving_job(), {"a", "b"});
   job.start_master();
   // Places are recorded, then the first starts.
   job.turn();
@@ -43,7 +43,7 @@ TEST_CASE("graph B11: roles start in their order, and the job runs when all are 
 }
 
 TEST_CASE("graph B35, G-d: a killed instance alone gets another incarnation") {
-  managed_job job(serving(), {"a", "b"});
+  managed_job job(serving_job(), {"a", "b"});
   job.settle();
   REQUIRE(job.end_program(id("decode", 1), 7));
   job.settle();
@@ -55,7 +55,7 @@ TEST_CASE("graph B35, G-d: a killed instance alone gets another incarnation") {
 }
 
 TEST_CASE("graph B36: the second and the third crash of an instance count as the first") {
-  managed_job job(serving(), {"a"});
+  managed_job job(serving_job(), {"a"});
   job.settle();
   for (std::uint64_t crash = 1; crash <= 3; ++crash) {
     REQUIRE(job.end_program(id("decode", 0), 1));
@@ -67,7 +67,7 @@ TEST_CASE("graph B36: the second and the third crash of an instance count as the
 }
 
 TEST_CASE("graph B37: two failures of different roles recover side by side") {
-  managed_job job(serving(), {"a", "b"});
+  managed_job job(serving_job(), {"a", "b"});
   job.settle();
   REQUIRE(job.end_program(id("decode", 0), 1));
   REQUIRE(job.end_program(id("prefill", 1), 1));
@@ -95,7 +95,7 @@ TEST_CASE("graph B39, G-e: what fails while its region recovers joins it, unchar
 }
 
 TEST_CASE("graph B38: a replacement that dies at its start is replaced too") {
-  managed_job job(serving(), {"a"});
+  managed_job job(serving_job(), {"a"});
   job.settle();
   REQUIRE(job.end_program(id("decode", 0), 1));
   job.turn();
@@ -184,7 +184,7 @@ TEST_CASE("graph: the job goes on while a role has as many as it needs") {
 }
 
 TEST_CASE("graph B11: the job ends with its drivers, G-f: and nothing is left of it") {
-  mw::job_graph g = serving();
+  mw::job_graph g = serving_job();
   g.role("driver").run({"driver"}).count(2).driver();
   managed_job job(g, {"a", "b"});
   job.settle();
@@ -199,7 +199,7 @@ TEST_CASE("graph B11: the job ends with its drivers, G-f: and nothing is left of
 }
 
 TEST_CASE("graph B54: a new master restarts nothing") {
-  managed_job job(serving(), {"a", "b"});
+  managed_job job(serving_job(), {"a", "b"});
   job.settle();
   const auto before = job.agents();
   for (int i = 0; i < 10; ++i) {
@@ -213,7 +213,7 @@ TEST_CASE("graph B54: a new master restarts nothing") {
 }
 
 TEST_CASE("graph B57: what ends and dies while there is no master is handled once") {
-  mw::job_graph g = serving();
+  mw::job_graph g = serving_job();
   g.role("job").run({"job"}).count(2).driver();
   managed_job job(g, {"a", "b"});
   job.settle();
@@ -228,7 +228,7 @@ TEST_CASE("graph B57: what ends and dies while there is no master is handled onc
 }
 
 TEST_CASE("graph B58: counts, places and budgets are equal before and after") {
-  managed_job job(serving(), {"a", "b"});
+  managed_job job(serving_job(), {"a", "b"});
   job.settle();
   REQUIRE(job.end_program(id("decode", 0), 9));
   job.settle();
@@ -239,7 +239,7 @@ TEST_CASE("graph B58: counts, places and budgets are equal before and after") {
 }
 
 TEST_CASE("graph B41: a lost agent's instances go where they fit, uncharged") {
-  managed_job job(serving(), {"a", "b"});
+  managed_job job(serving_job(), {"a", "b"});
   job.settle();
   job.kill_agent("b");
   job.settle();
@@ -251,7 +251,7 @@ TEST_CASE("graph B41: a lost agent's instances go where they fit, uncharged") {
 }
 
 TEST_CASE("graph G-a: another agent of the node's name gets new incarnations") {
-  managed_job job(serving(), {"a"});
+  managed_job job(serving_job(), {"a"});
   job.settle();
   // It is replaced while no master looks.
   job.kill_master();
@@ -292,7 +292,7 @@ TEST_CASE("graph B5: what fits nowhere is refused before anything starts") {
 
 namespace {
 
-mw::job_graph mixed() {
+mw::job_graph mixed_job() {
   mw::job_graph g("mixed");
   g.role("router").run({"router"}).after("decode");
   g.role("prefill")
@@ -339,7 +339,7 @@ TEST_CASE(
     "graph B56, G-a to G-e: whatever dies after whichever record, the end is the same") {
   for (std::uint64_t seed = 0; seed < seeds_to_try(300); ++seed) {
     CAPTURE(seed);
-    managed_job job(mixed(), {"a", "b"}, seed);
+    managed_job job(mixed_job(), {"a", "b"}, seed);
     for (int step = 0; step < 80; ++step) {
       if (!job.has_master()) job.start_master();
       const bool dies = job.random().below(4) == 0;
