@@ -19,7 +19,12 @@ void graph_status::note(recorded_time when, std::string what) {
 
 void graph_status::note_changes(const job_manager& manager, recorded_time now) {
   const job_context& job = manager.context();
-  seen_.resize(job.size());
+  if (seen_.size() != job.size()) {
+    // What a master takes over is no news.
+    seen_.resize(job.size());
+    for (std::size_t n = 0; n < job.size(); ++n)
+      seen_[n] = {job.at(n).incarnation, job.at(n).phase, job.at(n).incarnation > 0};
+  }
   for (std::size_t n = 0; n < job.size(); ++n) {
     const instance_record& record = job.at(n);
     const instance_report* const report = manager.nodes().current(n, record);
@@ -42,7 +47,9 @@ void graph_status::note_changes(const job_manager& manager, recorded_time now) {
     }
     if (is_ready && !last.is_ready)
       note(now, fmt::format("{}: incarnation {} is ready", name, record.incarnation));
-    last = {record.incarnation, record.phase, is_ready};
+    // An agent that has yet to come says nothing of what it has.
+    const bool is_unknown = report == nullptr && record.incarnation == last.incarnation;
+    last = {record.incarnation, record.phase, is_unknown ? last.is_ready : is_ready};
   }
   if (stage_ != job.job().stage) {
     stage_ = job.job().stage;

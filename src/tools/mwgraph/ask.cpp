@@ -25,9 +25,9 @@ struct status_line {
   bool watches = false;
 };
 
-mw::task<int> tell_status(job_meeting& meeting, const status_line& line) {
+mw::task<int> tell_status(status_source source, const status_line& line) {
   for (;;) {
-    const auto status = co_await status_of(meeting);
+    const auto status = co_await status_of(source);
     if (!status) {
       fmt::print(stderr, "mwgraph: no master has told how \"{}\" stands yet\n",
                  line.job.job);
@@ -43,10 +43,10 @@ mw::task<int> tell_status(job_meeting& meeting, const status_line& line) {
   }
 }
 
-mw::task<int> tell_events(job_meeting& meeting, bool follows) {
+mw::task<int> tell_events(status_source source, bool follows) {
   event_reader reader;
   for (;;) {
-    const auto status = co_await status_of(meeting);
+    const auto status = co_await status_of(source);
     if (status)
       for (const std::string& each : reader.news(*status)) print(each + "\n");
     if (!follows || (status && is_over(*status))) co_return done;
@@ -54,9 +54,9 @@ mw::task<int> tell_events(job_meeting& meeting, bool follows) {
   }
 }
 
-mw::task<int> wait_for_end(job_meeting& meeting) {
+mw::task<int> wait_for_end(status_source source) {
   for (;;) {
-    const auto status = co_await status_of(meeting);
+    const auto status = co_await status_of(source);
     if (status && is_over(*status)) co_return status->value("exit_code", has_failed);
     co_await mw::sleep_for(between_looks);
   }
@@ -77,8 +77,8 @@ void add_status(CLI::App& app, command& chosen) {
   sub.add_flag("--watch", line->watches, "again each second, until the job is over");
   sub.callback([line, &chosen] {
     chosen = [line] {
-      return ask_job(line->job, [line](job_meeting& meeting) {
-        return tell_status(meeting, *line);
+      return ask_status(line->job, [line](status_source source) {
+        return tell_status(std::move(source), *line);
       });
     };
   });
@@ -92,8 +92,8 @@ void add_events(CLI::App& app, command& chosen) {
   sub.add_flag("--follow", *follows, "and what will, until the job is over");
   sub.callback([line, follows, &chosen] {
     chosen = [line, follows] {
-      return ask_job(*line, [follows](job_meeting& meeting) {
-        return tell_events(meeting, *follows);
+      return ask_status(*line, [follows](status_source source) {
+        return tell_events(std::move(source), *follows);
       });
     };
   });
@@ -105,7 +105,7 @@ void add_wait(CLI::App& app, command& chosen) {
   const auto line = std::make_shared<job_line>();
   add_job_line(sub, *line);
   sub.callback(
-      [line, &chosen] { chosen = [line] { return ask_job(*line, wait_for_end); }; });
+      [line, &chosen] { chosen = [line] { return ask_status(*line, wait_for_end); }; });
 }
 
 void add_stop(CLI::App& app, command& chosen) {

@@ -65,6 +65,17 @@ void job_folder::tell(const std::string& job, const std::string& store) const {
   files::rename(made, path);
 }
 
+void job_folder::tell_end(const std::string& status) const {
+  std::ofstream(path_ + "/ended.json") << status;
+  files::remove(path_ + "/job.json");
+}
+
+std::optional<std::string> end_of_job(const std::string& base, const std::string& job) {
+  std::ifstream file(fmt::format("{}/{}/ended.json", folder_of_jobs(base), job));
+  if (!file) return std::nullopt;
+  return std::string{std::istreambuf_iterator<char>(file), {}};
+}
+
 job_address address_of_job(const std::string& base, const std::string& job) {
   const std::string path = fmt::format("{}/{}/job.json", folder_of_jobs(base), job);
   std::ifstream file(path);

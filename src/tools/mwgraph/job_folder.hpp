@@ -1,6 +1,7 @@
 // Job folder: what a job that runs on this machine leaves for those who ask about it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "io/descriptor.hpp"
@@ -33,6 +34,8 @@ class job_folder {
   [[nodiscard]] std::string logs() const { return path_ + "/logs"; }
   /// Says where its store is.
   void tell(const std::string& job, const std::string& store) const;
+  /// Says how it has ended, in place of where it is.
+  void tell_end(const std::string& status) const;
 
  private:
   std::string path_;
@@ -41,6 +44,11 @@ class job_folder {
 
 /// Returns what the job of that name has told. Errors: usage_error if there is none.
 [[nodiscard]] job_address address_of_job(const std::string& base, const std::string& job);
+
+/// Returns how the job of that name has ended, as its master told last; nothing if it
+/// runs or never did.
+[[nodiscard]] std::optional<std::string> end_of_job(const std::string& base,
+                                                    const std::string& job);
 
 /// Returns the folder that holds those of jobs.
 [[nodiscard]] std::string folder_of_jobs(const std::string& base);

@@ -47,4 +47,20 @@ int ask_job(const job_line& line,
   return rt.run(asked(meeting));
 }
 
+int ask_status(const job_line& line,
+               const std::function<mw::task<int>(status_source)>& asked) {
+  if (line.store.empty()) {
+    if (const auto ended = end_of_job(line.folder, line.job)) {
+      mw::runtime rt(mw::runtime_options{});
+      const auto told = [ended]() -> mw::task<std::optional<std::string>> {
+        co_return ended;
+      };
+      return rt.run(asked(told));
+    }
+  }
+  return ask_job(line, [&](mw::detail::job_meeting& meeting) {
+    return asked([&meeting] { return meeting.published(); });
+  });
+}
+
 }  // namespace mwgraph

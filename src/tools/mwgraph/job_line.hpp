@@ -29,9 +29,15 @@ void add_job_line(CLI::App& sub, job_line& line);
 [[nodiscard]] job_address find_job(const job_line& line);
 [[nodiscard]] manyworlds::tcp_store_options client_of(const job_address& job);
 
+/// Says how a job stands: a master, or what it has told last of one that is over.
+using status_source = std::function<manyworlds::task<std::optional<std::string>>()>;
+
 /// Runs a task with the job's meeting to its end, and returns what it gives.
 int ask_job(
     const job_line& line,
     const std::function<manyworlds::task<int>(manyworlds::detail::job_meeting&)>& asked);
+/// Does the same for what needs no more than to know how the job stands, or has ended.
+int ask_status(const job_line& line,
+               const std::function<manyworlds::task<int>(status_source)>& asked);
 
 }  // namespace mwgraph

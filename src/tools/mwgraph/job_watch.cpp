@@ -11,8 +11,8 @@ namespace mwgraph {
 namespace mw = manyworlds;
 using nlohmann::json;
 
-mw::task<std::optional<json>> status_of(mw::detail::job_meeting& meeting) {
-  const std::optional<std::string> told = co_await meeting.published();
+mw::task<std::optional<json>> status_of(const status_source& source) {
+  const std::optional<std::string> told = co_await source();
   if (!told) co_return std::nullopt;
   json status = json::parse(*told, nullptr, false);
   if (!status.is_object()) co_return std::nullopt;

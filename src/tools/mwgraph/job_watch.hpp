@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "manyworlds/coro/task.hpp"
-#include "mpmd/job_meeting.hpp"
+#include "mwgraph/job_line.hpp"
 
 namespace mwgraph {
 
 /// Returns how the job stands, or nothing before a master has told. Errors: store_error.
 [[nodiscard]] manyworlds::task<std::optional<nlohmann::json>> status_of(
-    manyworlds::detail::job_meeting& meeting);
+    const status_source& source);
 
 /// Gives each event once, over the masters of all terms.
 class event_reader {

@@ -17,7 +17,6 @@
 namespace mwgraph {
 
 namespace mw = manyworlds;
-using mw::detail::job_meeting;
 using nlohmann::json;
 
 namespace {
@@ -93,8 +92,8 @@ std::string neighbours_of(const json& status, const std::string& role) {
   return text;
 }
 
-mw::task<int> explain(job_meeting& meeting, const instance_line& line) {
-  const auto status = co_await status_of(meeting);
+mw::task<int> explain(status_source source, const instance_line& line) {
+  const auto status = co_await status_of(source);
   const json* const found = status ? find_instance(*status, line.instance) : nullptr;
   if (found == nullptr) {
     fmt::print(stderr, "mwgraph: the job has no instance \"{}\"\n", line.instance);
@@ -136,8 +135,9 @@ void add_why(CLI::App& app, command& chosen) {
   sub.add_option("INSTANCE", line->instance, "as decode.1")->required();
   sub.callback([line, &chosen] {
     chosen = [line] {
-      return ask_job(line->job,
-                     [line](job_meeting& meeting) { return explain(meeting, *line); });
+      return ask_status(line->job, [line](status_source source) {
+        return explain(std::move(source), *line);
+      });
     };
   });
 }

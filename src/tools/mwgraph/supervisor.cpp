@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -105,8 +106,9 @@ class job_programs {
 /// Prints what happens, and returns the job's exit code once it is over.
 mw::task<int> follow(job_meeting& meeting, bool prints) {
   event_reader reader;
+  const status_source told = [&meeting] { return meeting.published(); };
   for (;;) {
-    const auto status = co_await status_of(meeting);
+    const auto status = co_await status_of(told);
     if (status && prints)
       for (const std::string& each : reader.news(*status)) print(each + "\n");
     if (status && is_over(*status)) co_return status->value("exit_code", has_failed);
@@ -135,6 +137,7 @@ int supervise(const mw::job_graph& graph, const job_folder& folder,
   folder.tell(graph.name(), host.address());
 
   int code = has_failed;
+  std::optional<std::string> last;
   auto obey = [&]() -> mw::task<void> {
     co_await std::move(first);
     co_await meeting.ask_to_stop("a signal");
@@ -148,8 +151,10 @@ int supervise(const mw::job_graph& graph, const job_folder& folder,
     if (const auto& over = std::get<0>(ended)) code = *over;
     if (const auto& why = std::get<1>(ended)) fmt::print(stderr, "mwgraph: {}\n", *why);
     co_await programs.stop();
+    last = co_await meeting.published();
   };
   rt.run(run());
+  if (last) folder.tell_end(*last);
   return code;
 }
 
