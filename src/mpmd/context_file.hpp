@@ -24,7 +24,7 @@ struct context_file_options {
 /// taken. One transaction changes both, and compares the term first.
 ///
 /// The journal is a rollback journal and no write-ahead log, though that would take one
-/// synchronisation of the disk in place of four. A reader of a write-ahead log takes it
+/// synchronisation of the disk in place of five. A reader of a write-ahead log takes it
 /// to end at the first frame that is wrong: a flipped bit there takes back what was
 /// written after it, and nothing tells. Here what was written is in the file itself,
 /// where rows and head tell. What a crash has torn is what the journal takes back, so a

@@ -101,24 +101,47 @@ TEST_CASE("graph B60: after a term is taken, no write under way of the older is 
   for_each_kept_context([](const connect_context& connect) {
     for (int round = 0; round < 5; ++round) {
       std::atomic<int> acknowledged = 0;
+      std::atomic<bool> has_ended = false;
+      std::atomic<bool> must_end = false;
       told_trouble end;
       std::thread old([&] {
         const auto kept = connect();
         const std::uint64_t term = take_next_term(*kept);
-        for (int i = 1; !end.kind; ++i) {
+        for (int i = 1; !end.kind && !must_end; ++i) {
           end = context_trouble_of(kept->write(term, one_change("n", std::to_string(i))));
           if (!end.kind) acknowledged = i;
         }
+        has_ended = true;
       });
       CHECK(eventually([&] { return acknowledged >= 1 + round; }));
       const auto next = connect();
       take_next_term(*next);
       const context_values seen = context_result(next->load());
+      CHECK(eventually([&] { return has_ended.load(); }, 5s));
+      must_end = true;
       old.join();
       CHECK(end == context_trouble::deposed);
       CHECK(context_result(next->load()) == seen);
       CHECK(std::stoi(seen.at("n")) >= acknowledged);
     }
+  });
+}
+
+TEST_CASE("masters that lead by turns each go on from what the other wrote") {
+  for_each_context([](const connect_context& connect) {
+    const auto first = connect();
+    const auto second = connect();
+    context_values expected;
+    for (int turn = 0; turn < 6; ++turn) {
+      context_store& leader = turn % 2 == 0 ? *first : *second;
+      const std::uint64_t term = take_next_term(leader);
+      const std::string number = std::to_string(turn);
+      set_context_value(leader, term, "turn " + number, number);
+      set_context_value(leader, term, "last", number);
+      expected["turn " + number] = expected["last"] = number;
+      CHECK(context_result(leader.load()) == expected);
+    }
+    CHECK(context_result(first->load()) == expected);
   });
 }
 
@@ -131,6 +154,26 @@ TEST_CASE("of masters that take one term at once, one has it") {
     CHECK(context_result(first->take_term(seen)) == seen + 1);
     CHECK(context_trouble_of(second->take_term(seen)) == context_trouble::deposed);
     CHECK(context_result(second->term()) == seen + 1);
+  });
+  for_each_kept_context([](const connect_context& connect) {
+    constexpr std::uint64_t terms = 20;
+    std::atomic<int> taken = 0;
+    std::atomic<int> other_troubles = 0;
+    std::vector<std::thread> masters;
+    for (int i = 0; i < 3; ++i) {
+      masters.emplace_back([&] {
+        const auto kept = connect();
+        for (std::uint64_t seen = 0; seen < terms; ++seen) {
+          const told_trouble told = context_trouble_of(kept->take_term(seen));
+          taken += !told.kind;
+          other_troubles += told.kind && !(told == context_trouble::deposed);
+          // The next term is for all of them once this one is taken.
+        }
+      });
+    }
+    for (std::thread& each : masters) each.join();
+    CHECK(taken == terms);
+    CHECK(other_troubles == 0);
   });
 }
 

@@ -106,6 +106,9 @@ TEST_CASE("graph B59: a flipped bit gives the last good state or a refusal") {
   for (std::size_t page = 0; page < content.size(); page += 4096) {
     for (std::size_t at = page == 0 ? 100 : 0; at < (page == 0 ? 112 : 12); ++at)
       refused += try_with(page + at, static_cast<unsigned>(random.below(8)));
+    // A page is filled from its end: there is our head, and the youngest row's end.
+    for (std::size_t at = 4096 - 48; at < 4096; ++at)
+      refused += try_with(page + at, static_cast<unsigned>(random.below(8)));
   }
   for (int i = 0; i < 300; ++i)
     refused +=
@@ -164,6 +167,10 @@ TEST_CASE("graph B59: a row that was changed by hand is named") {
     sqlite_database db(library, file, false, 5s);
     db.execute(sql);
   };
+  change("UPDATE head SET term = term + 1");
+  CHECK(load_verdict(file).trouble.text.find("its head is not what was written") !=
+        std::string::npos);
+  change("UPDATE head SET term = term - 1");
   change("UPDATE log SET body = zeroblob(length(body)) WHERE sequence = 39");
   const told_trouble told = load_verdict(file).trouble;
   CHECK(told == context_trouble::damaged);
