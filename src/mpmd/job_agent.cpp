@@ -17,7 +17,7 @@ namespace manyworlds::inline v0::detail {
 
 using agent_wire::word_kind;
 
-constexpr duration pause_after_trouble = std::chrono::milliseconds(200);
+constexpr duration pause_after_master = std::chrono::milliseconds(20);
 
 job_agent::job_agent(runtime& rt, store& meeting, node_resources node, agent_place place)
     : runtime_(rt),
@@ -44,7 +44,10 @@ task<void> job_agent::run() {
 // --- masters --------------------------------------------------------------------------
 
 task<void> job_agent::follow_masters(scope& s) {
-  while (!is_over_ && refused_.empty()) {
+  const auto goes_on = [this] {
+    return !is_over_ && refused_.empty() && !runtime_.is_stopping();
+  };
+  while (goes_on()) {
     const std::uint64_t least = term_ == 0 ? 0 : term_ - 1;
     const std::uint64_t term = co_await meeting_.announced_above(least);
     term_ = std::max(term_, term);
@@ -56,14 +59,13 @@ task<void> job_agent::follow_masters(scope& s) {
     auto newer = [&]() -> task<void> {
       static_cast<void>(co_await meeting_.announced_above(term));
     };
-    bool is_in_trouble = false;
     try {
       co_await when_any(hear(), newer());
     } catch (const world_error& e) {
       access::core(runtime_).log(log_level::warning, e.what());
-      is_in_trouble = true;
     }
-    if (is_in_trouble) co_await sleep_for(pause_after_trouble);
+    // A master that leaves at once is not asked again at once.
+    if (goes_on()) co_await sleep_for(pause_after_master);
   }
 }
 
