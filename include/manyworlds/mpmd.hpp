@@ -1,4 +1,4 @@
-// MPMD: jobs as graphs of roles, whose edges are worlds.
+// MPMD: jobs as graphs of roles with worlds as edges.
 #pragma once
 
 #include "manyworlds/mpmd/graph_error.hpp"

@@ -43,8 +43,8 @@ class failover_coordinator {
   const instance_regions& regions_;
 };
 
-/// Returns how many milliseconds pass before the try after so many failures: 50, and
-/// twice as many each time, up to 5 s.
+/// Returns how many milliseconds pass between a failure and the next try: 50 after the
+/// first, and twice as many after each further one, up to 5 s.
 [[nodiscard]] recorded_time pause_after(std::size_t failures) noexcept;
 
 }  // namespace manyworlds::inline v0::detail

@@ -6,7 +6,8 @@
 
 namespace manyworlds::inline v0::detail {
 
-/// Sets that are joined, as Tarjan has it: each set is a tree, whose root names it.
+/// Sets that are joined, as Tarjan has it: each set is a tree, and its
+/// root names it.
 class joined_sets {
  public:
   explicit joined_sets(std::size_t count) : parent_(count) {

@@ -232,7 +232,7 @@ bool job_context::record_fact(std::size_t n, std::string key, std::string value)
   return true;
 }
 
-/// A restart of the job is recorded ahead of its instances, whose records tell whether
+/// A restart of the job is recorded ahead of its instances: their records tell whether
 /// they have taken part. That all have their places is recorded behind these.
 std::vector<context_write> job_context::take_changes() {
   std::vector<context_write> all;

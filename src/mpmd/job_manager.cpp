@@ -245,7 +245,7 @@ bool job_manager::has_living() const {
   for (const auto& [name, view] : nodes_.all())
     for (const auto& [n, report] : view.instances)
       if (report.life != instance_life::ended) return true;
-  // Those of nodes whose agents have yet to come may live.
+  // What was recorded for a node may live there before its agent has come.
   for (std::size_t n = 0; n < job_.size(); ++n)
     if (job_.at(n).phase == instance_phase::running) return true;
   return false;

@@ -57,7 +57,7 @@ class node_views {
   /// one had started, and that has ended.
   void came(const node_resources& resources, std::string agent,
             std::map<std::size_t, instance_report> has);
-  /// A node whose agent has yet to come, since that time.
+  /// Notes a node that has an agent to come, since that time.
   void expect(std::string_view node, recorded_time since);
   void lost(std::string_view node, bool is_dead, recorded_time now);
   /// Returns false if no agent is there on that node.

@@ -59,7 +59,7 @@ class managed_job {
   void kill_master() { manager_.reset(); }
   [[nodiscard]] bool has_master() const { return manager_ != nullptr; }
 
-  /// One turn of the master. It dies after so many of its steps, of which each record and
+  /// One turn of the master. It dies after that number of steps, of which each record and
   /// each order is one; nothing: it lives.
   void turn(std::optional<std::size_t> dies_after = std::nullopt) {
     connect_agents();
@@ -77,7 +77,7 @@ class managed_job {
     }
   }
   void let_pass(mw::detail::recorded_time ms) { now_ += ms; }
-  /// Turns until nothing changes any more, with time for pauses in between.
+  /// Turns until nothing changes, with time for pauses in between.
   void settle(int turns = 60) {
     for (int i = 0; i < turns; ++i) {
       if (!manager_) start_master();

@@ -171,7 +171,7 @@ class simulated_graph {
         std::count_if(incarnations.begin(), incarnations.end(),
                       [&](const simulated_incarnation& i) { return i.instance == id; }));
   }
-  /// Waits until so many live, all of them the newest.
+  /// Waits until that number live, all of them the newest.
   [[nodiscard]] bool settles(std::size_t count, mw::duration limit) {
     std::size_t calm = 0;
     return all.run_until(
