@@ -7,6 +7,7 @@
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/mpmd/role_context.hpp"
+#include "manyworlds/mw.hpp"
 #include "manyworlds/world/runtime.hpp"
 
 namespace {
