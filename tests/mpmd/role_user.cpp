@@ -22,8 +22,8 @@ mw::task<void> count_together(mw::world& w) {
   const mw::rank_t peer = 1 - w.rank();
   for (int round = 0;; ++round) {
     int theirs = -1;
-    co_await w.send(round, mw::to{peer});
-    co_await w.recv(theirs, mw::from{peer});
+    co_await w.send(mw::object(round), mw::to{peer});
+    co_await w.recv(mw::object(theirs), mw::from{peer});
     if (theirs != round) std::abort();
     co_await mw::sleep_for(std::chrono::milliseconds(5));
   }
