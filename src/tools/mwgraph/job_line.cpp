@@ -49,17 +49,23 @@ int ask_job(const job_line& line,
 
 int ask_status(const job_line& line,
                const std::function<mw::task<int>(status_source)>& asked) {
-  if (line.store.empty()) {
-    if (const auto ended = end_of_job(line.folder, line.job)) {
-      mw::runtime rt(mw::runtime_options{});
-      const auto told = [ended]() -> mw::task<std::optional<std::string>> {
-        co_return ended;
-      };
-      return rt.run(asked(told));
-    }
+  const auto told_last = [&line]() -> std::optional<std::string> {
+    if (!line.store.empty()) return std::nullopt;
+    return end_of_job(line.folder, line.job);
+  };
+  if (const auto ended = told_last()) {
+    mw::runtime rt(mw::runtime_options{});
+    const auto told = [&ended]() -> mw::task<std::optional<std::string>> {
+      co_return ended;
+    };
+    return rt.run(asked(told));
   }
   return ask_job(line, [&](mw::detail::job_meeting& meeting) {
-    return asked([&meeting] { return meeting.published(); });
+    // Its store goes with a job; what it has told last stays.
+    return asked([&]() -> mw::task<std::optional<std::string>> {
+      if (auto ended = told_last()) co_return ended;
+      co_return co_await meeting.published();
+    });
   });
 }
 

@@ -137,7 +137,6 @@ int supervise(const mw::job_graph& graph, const job_folder& folder,
   folder.tell(graph.name(), host.address());
 
   int code = has_failed;
-  std::optional<std::string> last;
   auto obey = [&]() -> mw::task<void> {
     co_await std::move(first);
     co_await meeting.ask_to_stop("a signal");
@@ -151,10 +150,11 @@ int supervise(const mw::job_graph& graph, const job_folder& folder,
     if (const auto& over = std::get<0>(ended)) code = *over;
     if (const auto& why = std::get<1>(ended)) fmt::print(stderr, "mwgraph: {}\n", *why);
     co_await programs.stop();
-    last = co_await meeting.published();
+    if (const auto last = co_await meeting.published()) folder.tell_end(*last);
+    // Those who ask look there first; those who wait ask more often than this.
+    co_await mw::sleep_for(3 * between_looks);
   };
   rt.run(run());
-  if (last) folder.tell_end(*last);
   return code;
 }
 
