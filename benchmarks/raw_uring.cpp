@@ -25,7 +25,7 @@ constexpr unsigned entries = 64;
 // As many zero-copy sends are read from at a time at most, the newest one included.
 constexpr int most_notices = 4;
 
-[[noreturn]] void fail(const char* what, int error) {
+[[noreturn]] void refuse_call(const char* what, int error) {
   throw std::system_error(error, std::generic_category(), what);
 }
 
@@ -51,7 +51,7 @@ raw_ring::raw_ring() {
       -io_uring_queue_init(entries, &ring_,
                            IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
                                IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL);
-  if (error != 0) fail("io_uring", error);
+  if (error != 0) refuse_call("io_uring", error);
 }
 
 io_uring_sqe& raw_ring::entry() {
@@ -79,7 +79,7 @@ raw_sender::raw_sender(int fd, sending how, std::span<char> memory) : fd_(fd), h
   if (how != sending::write_fixed && how != sending::zero_copy_fixed) return;
   const iovec all{memory.data(), memory.size()};
   const int error = -io_uring_register_buffers(ring_->get(), &all, 1);
-  if (error != 0) fail("registering memory with io_uring", error);
+  if (error != 0) refuse_call("registering memory with io_uring", error);
 }
 
 void raw_sender::send_all(std::span<const char> data) {
@@ -88,7 +88,7 @@ void raw_sender::send_all(std::span<const char> data) {
     if (sent > 0) {
       data = data.subspan(static_cast<std::size_t>(sent));
     } else if (sent != -EINTR) {
-      fail(name_of(how_), -sent);
+      refuse_call(name_of(how_), -sent);
     }
   }
 }
@@ -138,7 +138,7 @@ raw_receiver::raw_receiver(int fd, receiving how, waiting wait)
     : fd_(fd), how_(how), wait_(wait) {
   if (how != receiving::call) ring_.emplace();
   if (how == receiving::bundle && !(ring_->get()->features & has_receive_bundle))
-    fail("bundled receives", EOPNOTSUPP);
+    refuse_call("bundled receives", EOPNOTSUPP);
   if (has_provided()) provide();
 }
 
@@ -151,7 +151,7 @@ raw_receiver::~raw_receiver() {
 void raw_receiver::provide() {
   void* const at = ::mmap(nullptr, buffers * sizeof(io_uring_buf), PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (at == MAP_FAILED) fail("mmap", errno);
+  if (at == MAP_FAILED) refuse_call("mmap", errno);
   ring_of_buffers_ = static_cast<io_uring_buf_ring*>(at);
   memory_ = std::make_unique<char[]>(buffers * buffer_bytes);
   io_uring_buf_reg about{};
@@ -159,7 +159,7 @@ void raw_receiver::provide() {
   about.ring_entries = buffers;
   about.bgid = group;
   const int error = -io_uring_register_buf_ring(ring_->get(), &about, 0);
-  if (error != 0) fail("providing buffers to io_uring", error);
+  if (error != 0) refuse_call("providing buffers to io_uring", error);
   io_uring_buf_ring_init(ring_of_buffers_);
   give(buffers);
 }
@@ -182,7 +182,7 @@ void raw_receiver::receive_all(std::span<char> into) {
     if (got > 0) {
       into = into.subspan(static_cast<std::size_t>(got));
     } else if (got != -EINTR && got != -EAGAIN) {
-      fail(name_of(how_), -got);
+      refuse_call(name_of(how_), -got);
     }
   }
 }
@@ -225,7 +225,7 @@ void raw_receiver::await_provided() {
     is_armed_ = (end.flags & IORING_CQE_F_MORE) != 0;
     // All buffers were filled before any came back.
     if (end.res == -ENOBUFS) continue;
-    if (end.res < 0) fail(name_of(how_), -end.res);
+    if (end.res < 0) refuse_call(name_of(how_), -end.res);
     if (end.res == 0) throw std::runtime_error("the other process is gone");
     left_ = static_cast<std::size_t>(end.res);
     filled_ = static_cast<unsigned>((left_ + buffer_bytes - 1) / buffer_bytes);
