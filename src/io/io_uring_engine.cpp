@@ -118,16 +118,13 @@ class io_uring_engine final : public engine {
     is_released_ = true;
     // What the kernel gives back is started again after `take`.
     const time_point until = now() + longest_release;
-    ring_.cancel_everything(ignored);
-    while ((in_flight_ > 0 || wake_.is_watched()) && (file_reads_ > 0 || now() < until)) {
-      __kernel_timespec limit{0, until_cancelled_again.count()};
+    __kernel_timespec limit{1, 0};
+    while ((in_flight_ > 0 || wake_.is_watched()) && now() < until) {
+      ring_.cancel_everything(ignored);
       io_uring_cqe* first = nullptr;
       const int got =
           io_uring_submit_and_wait_timeout(uring(), &first, 1, &limit, nullptr);
-      if (got < 0 && got != -EINTR && got != -ETIME) return;
-      // The answer to a cancellation ends a wait, too: with one for each wait, a file
-      // that is being read would be waited for without a sleep.
-      if (first == nullptr) ring_.cancel_everything(ignored);
+      if (got < 0 && got != -EINTR) return;
       end_completed();
     }
   }
@@ -187,13 +184,8 @@ class io_uring_engine final : public engine {
   // The kernel adds its own clock to the limit, and the end of time would wrap around.
   static constexpr duration longest_sleep = std::chrono::hours(24);
 
-  /// How long the kernel may take to give requests back. Those on sockets take none. A
-  /// file that is being read cannot be cancelled, and takes what its disk does: no other
-  /// thread could wait for it later.
+  /// How long the kernel may take to give requests back. Those on sockets take none.
   static constexpr duration longest_release = std::chrono::seconds(1);
-  /// A request that the kernel just worked at has missed its cancellation.
-  static constexpr std::chrono::nanoseconds until_cancelled_again =
-      std::chrono::milliseconds(10);
 
   io_uring* uring() noexcept { return ring_.get(); }
   static std::uint64_t user_data_of(io_request& r) noexcept {
@@ -229,7 +221,6 @@ class io_uring_engine final : public engine {
     io_uring_sqe_set_data64(sqe, user_data_of(r));
     r.engine.submitted = true;
     ++in_flight_;
-    if (r.kind == io_kind::read_at) ++file_reads_;
     return true;
   }
 
@@ -383,7 +374,6 @@ class io_uring_engine final : public engine {
 
   bool completed(io_request& r, int kernel_result) noexcept {
     MW_ASSERT(r.engine.submitted, "only a request in the ring completes");
-    if (r.kind == io_kind::read_at) --file_reads_;
     if (foreign_ && r.kind == io_kind::readable)
       foreign_->unwatch(static_cast<int>(r.socket));
     const io_result result = io_result::from_kernel(kernel_result);
@@ -449,7 +439,6 @@ class io_uring_engine final : public engine {
   request_list attempted_;  ///< sends that have their results
   tried_receives tried_;
   std::size_t in_flight_ = 0;
-  std::size_t file_reads_ = 0;  ///< those of them that read files
   std::size_t sent_ = 0;
   bool is_released_ = false;  ///< nothing is started until the next `take`
 };

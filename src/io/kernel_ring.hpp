@@ -30,7 +30,7 @@ class kernel_ring {
   /// Cancels all requests. Their ends come later, and one with the user data `own`.
   void cancel_everything(std::uint64_t own) noexcept;
   /// Cancels all requests and waits until `in_flight` of them, with user data above
-  /// `own`, have ended: for a file that is being read, as long as its disk takes.
+  /// `own`, have ended. Gives up after a second without an end.
   void stop_everything(std::size_t in_flight, std::uint64_t own) noexcept;
   [[nodiscard]] io_uring* get() noexcept { return &ring_; }
 

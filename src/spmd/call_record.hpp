@@ -39,7 +39,6 @@ struct call_part {
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
   bool world_is_over = false;
-  bool overwrites = false;  ///< `call_record::overwrites`, on this worker
   /// Whether the worker has said that it will not begin it: other calls are before it.
   bool waits_to_skip = false;
   /// Whether the worker has said what it did in its mesh.
@@ -112,8 +111,6 @@ class call_record {
   std::vector<std::byte> front;
   value_writer values;
   std::vector<register_id> taken;
-  /// The one of these of which it writes all elements, on some workers.
-  register_id overwrites;
   /// The calls that are to make what it takes, if they were not settled at its issue.
   std::vector<std::uint64_t> makers;
   std::vector<call_part> parts;      ///< by rank

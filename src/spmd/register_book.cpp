@@ -31,24 +31,12 @@ void register_book::fill(register_id which, const call_record& call,
   }
 }
 
-void register_book::overwrite(register_id which, const call_record& call) noexcept {
-  for (const call_part& part : call.parts) {
-    if (!part.overwrites) continue;
-    const auto at =
-        std::ranges::find(entries_[which.index].on, part.worker, &holder::worker);
-    MW_ASSERT(at != entries_[which.index].on.end(), "a register that is taken is there");
-    at->overwritten_by = call.id;
-    at->spoiled = nullptr;
-  }
-}
-
 void register_book::fail(register_id which, const call_record& call,
                          const std::shared_ptr<const failure>& why) noexcept {
   if (!is_live(which)) return;
   for (holder& each : entries_[which.index].on) {
     // One that another call was to fill later is as that one leaves it.
     if (each.made_by == call.id) each.never_made = why;
-    if (each.overwritten_by == call.id) each.spoiled = why;
   }
 }
 
@@ -84,11 +72,6 @@ std::optional<failure> register_book::why_not(register_id which, int worker,
                             here.made_by, here.function, here.incarnation, worker));
   why->rank = worker;
   return why;
-}
-
-std::optional<failure> register_book::why_spoiled(register_id which, int worker) const {
-  const holder& here = *entries_[which.index].find(worker);
-  return here.spoiled ? std::optional(*here.spoiled) : std::nullopt;
 }
 
 std::optional<failure> register_book::why_never_made(register_id which) const {

@@ -47,11 +47,7 @@ class register_book {
   /// again there: not, for null.
   void fill(register_id which, const call_record& call,
             std::shared_ptr<const kept_call> again);
-  /// Notes that the call is to write all elements of what it holds, on some of its
-  /// workers.
-  void overwrite(register_id which, const call_record& call) noexcept;
-  /// Notes that the call has failed: what it was to fill is not there, and what it was to
-  /// overwrite is in between, unless another has done that.
+  /// Notes that the call has failed: it is not there, unless another has filled it.
   void fail(register_id which, const call_record& call,
             const std::shared_ptr<const failure>& why) noexcept;
 
@@ -60,9 +56,6 @@ class register_book {
   /// Says why a call on that worker cannot take it; nothing if it can.
   [[nodiscard]] std::optional<failure> why_not(register_id which, int worker,
                                                std::uint64_t incarnation) const;
-  /// Says why a call on that worker cannot take what it holds there, but may overwrite
-  /// it. Precondition: it is there.
-  [[nodiscard]] std::optional<failure> why_spoiled(register_id which, int worker) const;
   /// Says why a call on that worker cannot fill it.
   [[nodiscard]] std::optional<failure> why_not_filled(register_id which,
                                                       int worker) const;
@@ -73,12 +66,6 @@ class register_book {
   /// there.
   [[nodiscard]] std::uint64_t maker_of(register_id which, int worker) const noexcept {
     return entries_[which.index].find(worker)->made_by;
-  }
-  /// Returns the call that overwrote it last on that worker since, or is to; 0 if none.
-  /// Precondition: it is there.
-  [[nodiscard]] std::uint64_t overwriter_of(register_id which,
-                                            int worker) const noexcept {
-    return entries_[which.index].find(worker)->overwritten_by;
   }
 
   /// Returns those of a worker that can be made again, each behind what it is made of.
@@ -125,9 +112,6 @@ class register_book {
     std::shared_ptr<const kept_call> again;
     /// Why that call has not filled it; null if it has, or may.
     std::shared_ptr<const failure> never_made;
-    std::uint64_t overwritten_by = 0;
-    /// Why that call has not overwritten it; null if it has, or may.
-    std::shared_ptr<const failure> spoiled = nullptr;
   };
   struct entry {
     register_id which;

@@ -165,15 +165,6 @@ task<void> session_core::run() {
   co_await when_all(std::move(endings));
 }
 
-/// Says why a session is over; without the text if there is no memory for it.
-static failure why_over(cause why, const std::string& text) noexcept {
-  try {
-    return {why, text};
-  } catch (const std::bad_alloc&) {
-    return {why, {}};
-  }
-}
-
 /// Nothing is waited for from now on. Called once or twice; the first one counts.
 void session_core::end(cause why, const std::string& text) noexcept {
   if (std::exchange(is_over_, true)) return;
@@ -192,7 +183,7 @@ void session_core::end(cause why, const std::string& text) noexcept {
       if (!part.is_over()) part.state = part_state::lost;
     }
     call->is_settled = true;
-    if (!call->why) call->why = why_over(why, text);
+    if (!call->why) call->why.emplace(why, text);
     examine(*call);
   }
   // Who waits for a replacement finds that there will be none.
@@ -240,16 +231,12 @@ task<void> session_core::watch_silence() {
 
 void session_core::tell_untold() noexcept {
   if (untold_.empty()) return;
-  try {
-    access::core(runtime_).log(
-        log_level::warning,
-        fmt::format("session {}: it ends, and {} errors were not asked for, the first of "
-                    "them: {}",
-                    name_, untold_.size(),
-                    exception_text(error_of(*untold_.begin()->second))));
-  } catch (const std::bad_alloc&) {
-    // The session ends all the same.
-  }
+  access::core(runtime_).log(
+      log_level::warning,
+      fmt::format("session {}: it ends, and {} errors were not asked for, the first of "
+                  "them: {}",
+                  name_, untold_.size(),
+                  exception_text(error_of(*untold_.begin()->second))));
   untold_.clear();
 }
 

@@ -95,7 +95,7 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   void note_told(const call_record& call) noexcept { untold_.erase(call.id); }
   /// Takes an error that was not told: of the call that should have filled a register, or
   /// the earliest. Null if there is none.
-  [[nodiscard]] std::exception_ptr take_untold(register_id which);
+  [[nodiscard]] std::exception_ptr take_untold(register_id which) noexcept;
 
   // --- registers
   /// Is told that drefs were dropped. Gives a share of this that could not be handed to
@@ -151,7 +151,6 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   void lose(worker_link& link, const failure& why, const std::string& how);
   void end(cause why, const std::string& text) noexcept;
   void tell_of_failure(const call_record& call) noexcept;
-  void tell_of_stuck(const call_record& call, const call_part& part) noexcept;
   void keep_untold(const std::shared_ptr<call_record>& call);
   void tell_untold() noexcept;
   void let_others_go(const call_record& call);

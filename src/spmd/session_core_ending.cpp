@@ -3,7 +3,6 @@
 
 #include <exception>
 #include <new>
-#include <string>
 #include <utility>
 
 #include "duration_text.hpp"
@@ -84,25 +83,16 @@ void session_core::part_failed(const std::shared_ptr<call_record>& call,
   if (call->is_over()) settle(call);
 }
 
-/// Says which workers have not ended a call; nothing if there is no memory for that.
-static std::string text_of_waiting(const call_record& call) noexcept {
-  std::string waits;
-  try {
-    for (const call_part& part : call.parts) {
-      if (!part.is_over())
-        waits += fmt::format("{} {}", waits.empty() ? "not ended by worker" : ",",
-                             part.worker);
-    }
-  } catch (const std::bad_alloc&) {
-    waits.clear();
-  }
-  return waits;
-}
-
 void session_core::give_up(call_record& call, cause why) noexcept {
   const std::shared_ptr<call_record> open = find(call.id);
   if (open == nullptr) return;
-  fail(open, failure(why, text_of_waiting(call)));
+  std::string waits;
+  for (const call_part& part : call.parts) {
+    if (!part.is_over())
+      waits +=
+          fmt::format("{} {}", waits.empty() ? "not ended by worker" : ",", part.worker);
+  }
+  fail(open, failure(why, waits));
   if (open->is_over()) settle(open);
 }
 
@@ -133,11 +123,10 @@ void session_core::fail(const std::shared_ptr<call_record>& call, failure why) {
   if (!call->is_over()) home().arm(call->grace, later(home().now(), limits_.grace));
   if (call->is_told && !call->was_cancelled) keep_untold(call);
   examine(*call);
-  const bool fills = call->head.has(command_flag::fills);
-  const register_id lacking = fills ? call->head.result : call->overwrites;
-  if (lacking == register_id()) return;
+  const register_id result = call->head.result;
+  if (!call->head.has(command_flag::fills)) return;
   failure not_made = why_not_made(*call);
-  registers_.fail(lacking, *call, std::make_shared<const failure>(not_made));
+  registers_.fail(result, *call, std::make_shared<const failure>(not_made));
   std::vector<std::shared_ptr<call_record>> behind;
   for (auto at = open_.upper_bound(call->id); at != open_.end(); ++at) {
     if (at->second->waits_for(call->id)) behind.push_back(at->second);
@@ -249,16 +238,15 @@ std::exception_ptr session_core::why_never_made(register_id which) const {
       call_error(*std::move(why), 0, {}, source_position(), {}));
 }
 
-std::exception_ptr session_core::take_untold(register_id which) {
+std::exception_ptr session_core::take_untold(register_id which) noexcept {
   auto at = untold_.begin();
   if (which != register_id()) {
     while (at != untold_.end() && !(at->second->head.result == which)) ++at;
   }
   if (at == untold_.end()) return why_never_made(which);
-  // It stays untold where there is no memory to tell it.
-  const std::exception_ptr error = error_of(*at->second);
+  const std::shared_ptr<call_record> call = at->second;
   untold_.erase(at);
-  return error;
+  return error_of(*call);
 }
 
 // --- workers that are lost, or stuck ---------------------------------------------
@@ -301,27 +289,6 @@ void session_core::end_awaiting_loss(call_record& call) noexcept {
   examine(call);
 }
 
-void session_core::tell_of_stuck(const call_record& call,
-                                 const call_part& part) noexcept {
-  session_event e{.kind = session_event_kind::stuck,
-                  .worker = part.worker,
-                  .incarnation = part.incarnation,
-                  .call = call.id,
-                  .cause = cause::overdue};
-  try {
-    e.text = link_of(part.worker).stuck_in();
-    access::core(runtime_).log(
-        log_level::warning,
-        fmt::format(
-            "session {}: worker {} is stuck: {} after call {} of {} was ended, it "
-            "still runs it",
-            name_, part.worker, duration_text(limits_.grace), call.id, call.function));
-  } catch (const std::bad_alloc&) {
-    // It is told without its text.
-  }
-  tell(e);
-}
-
 void session_core::note_stuck(call_record& call) noexcept {
   std::vector<int> stuck;
   for (const call_part& part : call.parts) {
@@ -330,7 +297,18 @@ void session_core::note_stuck(call_record& call) noexcept {
       continue;
     stuck.push_back(part.worker);
     link.note_stuck(call);
-    tell_of_stuck(call, part);
+    access::core(runtime_).log(
+        log_level::warning,
+        fmt::format(
+            "session {}: worker {} is stuck: {} after call {} of {} was ended, it "
+            "still runs it",
+            name_, part.worker, duration_text(limits_.grace), call.id, call.function));
+    tell({.kind = session_event_kind::stuck,
+          .worker = part.worker,
+          .incarnation = part.incarnation,
+          .call = call.id,
+          .cause = cause::overdue,
+          .text = link.stuck_in()});
     if (limits_.on_stuck != stuck_worker::kill || source_->pid(part.worker) == 0)
       continue;
     lives_->spawn(link.end_by_force());

@@ -45,14 +45,10 @@ std::shared_ptr<call_record> session_core::issue(remote_request& request) {
   head.kind = call->is_sync() ? command_kind::sync : command_kind::call;
   head.types = request.types;
   for (const int id : request.workers) {
-    call->parts.push_back({.worker = id,
-                           .incarnation = link_of(id).incarnation(),
-                           .overwrites = request.is_overwritten(request.overwrites, id)});
+    call->parts.push_back({.worker = id, .incarnation = link_of(id).incarnation()});
   }
-  call->overwrites = request.overwrites;
   call->taken = std::move(request.takes);
   note_makers(*call);
-  if (call->overwrites != register_id()) registers_.overwrite(call->overwrites, *call);
   if (request.is_alone) head.set(command_flag::is_alone);
   if (request.fills && request.wish < answer_wish::one_value) name_result(request, *call);
   if (!request.is_alone && !call->is_sync()) head.mesh = mesh_of(request.workers);
@@ -146,9 +142,7 @@ void session_core::check_registers(const remote_request& request,
                                    const call_record& call) const {
   for (const int id : request.workers) {
     for (const register_id which : request.takes) {
-      auto why = registers_.why_not(which, id, link_of(id).incarnation());
-      if (!why && !request.is_overwritten(which, id))
-        why = registers_.why_spoiled(which, id);
+      const auto why = registers_.why_not(which, id, link_of(id).incarnation());
       if (why) refuse(call, *why);
     }
     if (request.into == register_id() || call.is_sync()) continue;
@@ -163,10 +157,6 @@ void session_core::note_makers(call_record& call) const {
     for (const call_part& part : call.parts) {
       const std::uint64_t maker = registers_.maker_of(which, part.worker);
       if (open_.contains(maker) && !call.waits_for(maker)) call.makers.push_back(maker);
-      if (part.overwrites && which == call.overwrites) continue;
-      const std::uint64_t writer = registers_.overwriter_of(which, part.worker);
-      if (open_.contains(writer) && !call.waits_for(writer))
-        call.makers.push_back(writer);
     }
   }
 }

@@ -144,18 +144,6 @@ std::size_t value_reader::list() {
   return count;
 }
 
-std::size_t value_reader::list(std::size_t each) {
-  const std::size_t count = list();
-  if (each == 0) return count;
-  if (count > memory_left_ / each) {
-    refuse_values("a list of " + std::to_string(count) + " of " + std::to_string(each) +
-                  " bytes each, which is more memory than values of " +
-                  std::to_string(values_.size()) + " bytes may take");
-  }
-  memory_left_ -= count * each;
-  return count;
-}
-
 value_reader::placed_data value_reader::take_data(dtype type) {
   const auto size = take_number<std::uint64_t>();
   const auto place = take_number<std::uint8_t>();

@@ -419,7 +419,7 @@ void worker_link::lose(failure why, std::string how) {
   decided_.set();
 }
 
-bool worker_link::is_meant_by(const world_event& e) const {
+bool worker_link::is_meant_by(const world_event& e) const noexcept {
   // Its node may be silent when it is lost already.
   if (relay_ != nullptr)
     return state_ == worker_state::ready &&

@@ -111,7 +111,7 @@ class worker_link {
   /// Notes that it is gone.
   void lose(failure why, std::string how);
   /// Returns whether an event tells that this worker is silent, or heard again.
-  [[nodiscard]] bool is_meant_by(const world_event& e) const;
+  [[nodiscard]] bool is_meant_by(const world_event& e) const noexcept;
   /// Tells of it.
   void note_silence(bool is_suspect) noexcept;
 

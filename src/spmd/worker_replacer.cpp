@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
-#include <new>
 #include <utility>
 
 #include "duration_text.hpp"
@@ -126,12 +124,8 @@ task<void> worker_replacer::replay(int worker) {
 /// Those that are under way are cut with the session.
 void worker_replacer::end() noexcept {
   for (const auto& [worker, made] : std::exchange(under_way_, {})) {
-    try {
-      made->error = std::make_exception_ptr(
-          world_error(failure(cause::closed, "the session has ended")));
-    } catch (const std::bad_alloc&) {
-      made->error = std::current_exception();
-    }
+    made->error = std::make_exception_ptr(
+        world_error(failure(cause::closed, "the session has ended")));
     made->over.set();
   }
 }

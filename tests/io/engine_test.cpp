@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,7 +14,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -95,62 +93,6 @@ class scratch_file {
   std::vector<std::uint8_t> bytes_;
   int fd_ = -1;
 };
-
-/// A read of a GiB that the kernel cannot give up: of a file without blocks, into memory
-/// that is the same few pages again and again.
-class long_read {
- public:
-  long_read() {
-    REQUIRE(file_.fd >= 0);
-    REQUIRE(pages_.fd >= 0);
-    REQUIRE(::ftruncate(file_.fd, size) == 0);
-    REQUIRE(::ftruncate(pages_.fd, piece) == 0);
-    memory_ = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(memory_ != MAP_FAILED);
-    for (std::size_t at = 0; at < size; at += piece) {
-      REQUIRE(::mmap(static_cast<char*>(memory_) + at, piece, PROT_READ | PROT_WRITE,
-                     MAP_SHARED | MAP_FIXED, pages_.fd, 0) != MAP_FAILED);
-    }
-    *static_cast<char*>(memory_) = 'x';
-    buffer_ = {memory_, size};
-    request.buffers = &buffer_;
-    request.buffer_count = 1;
-  }
-  long_read(const long_read&) = delete;
-  long_read& operator=(const long_read&) = delete;
-  ~long_read() { ::munmap(memory_, size); }
-
-  /// Returns whether the file's zeros have come.
-  [[nodiscard]] bool has_begun() const {
-    return *static_cast<const volatile char*>(memory_) == 0;
-  }
-
-  static constexpr std::size_t size = std::size_t{1} << 30;
-
- private:
-  static constexpr std::size_t piece = std::size_t{2} << 20;
-  struct in_memory {
-    in_memory() : fd(::memfd_create("mw-engine", MFD_CLOEXEC)) {}
-    in_memory(const in_memory&) = delete;
-    in_memory& operator=(const in_memory&) = delete;
-    ~in_memory() { ::close(fd); }
-    const int fd;
-  };
-  in_memory file_;
-  in_memory pages_;
-  void* memory_ = nullptr;
-  iovec buffer_{};
-
- public:
-  counted request{io_kind::read_at, file_.fd};
-};
-
-/// Returns what this thread has used of a CPU.
-std::chrono::nanoseconds used_by_thread() {
-  timespec used{};
-  REQUIRE(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) == 0);
-  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
-}
 
 template <class Condition>
 void poll_until(engine& e, Condition condition) {
@@ -504,30 +446,6 @@ TEST_CASE("reads of files go on when an engine goes to another thread") {
     for (const auto& each : requests) CHECK(each->result.count() == 1 << 16);
     CHECK(file.has(memory.data(), 0, memory.size()));
   }
-}
-
-TEST_CASE("a ring that is released sleeps until a long read of a file has ended") {
-  if (io_uring_is_refused_here()) return;
-  long_read reading;
-  const auto e = make_engine(tested_engine::io_uring).engine;
-  e->submit(reading.request);
-  e->poll();
-  for (const time_limit limit; !reading.has_begun() && !limit.passed();)
-    std::this_thread::yield();
-  REQUIRE(reading.has_begun());
-  const time_point start = e->now();
-  const auto used = used_by_thread();
-  e->release();
-  // A loop without a sleep uses all of a CPU, or its share of one.
-  const auto took = e->now() - start;
-  if (took > std::chrono::milliseconds(10)) CHECK(used_by_thread() - used < took / 10);
-  // Nothing is left in the kernel, so that another thread may have the engine.
-  CHECK(reading.request.ends == 1);
-  CHECK(reading.request.result.ok());
-  std::thread([&] {
-    CHECK_NOTHROW(e->take(next_poller::this_thread));
-    e->release();
-  }).join();
 }
 
 TEST_CASE(

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "session_fixture.hpp"
-#include "spmd/command_wire.hpp"
 
 namespace manyworlds::spmd_tests {
 
@@ -144,58 +143,6 @@ TEST_CASE(
   // Empty lists end their levels.
   const std::vector<std::vector<std::string>> empty(100);
   CHECK(any_value(empty).as<std::vector<std::vector<std::string>>>() == empty);
-}
-
-TEST_CASE(
-    "law 11: a list that takes far more memory than was sent is refused before it is "
-    "made") {
-  const auto refusal = [](const value_writer& sent, auto wanted) {
-    value_reader in(sent.written());
-    try {
-      static_cast<void>(argument<decltype(wanted)>::read(in));
-    } catch (const value_error& e) {
-      return std::string(e.what());
-    }
-    return std::string();
-  };
-  constexpr std::size_t most = detail::command_wire::most_value_bytes - 9;
-  value_writer nothings;
-  nothings.list(most);
-  for (std::size_t i = 0; i < most; ++i) nothings.none();
-  CHECK(refusal(nothings, std::vector<any_value>()) ==
-        "a list of 16777207 of 32 bytes each, which is more memory than values of "
-        "16777216 bytes may take");
-  const std::string why = "which is more memory than";
-  const auto is_refused = [&](const value_writer& sent, auto wanted) {
-    return refusal(sent, wanted).find(why) != std::string::npos;
-  };
-  CHECK(is_refused(nothings, std::vector<std::optional<std::string>>()));
-  // What is said of their number costs nothing either, before they are there.
-  value_writer claims;
-  claims.list(100'000);
-  claims.record(std::vector<std::byte>(100'000));
-  CHECK(is_refused(claims, std::vector<std::array<any_value, 8>>()));
-  // Lists within a list have one allowance together.
-  value_writer parts;
-  parts.list(10);
-  for (int part = 0; part < 10; ++part) {
-    parts.list(100'000);
-    for (int i = 0; i < 100'000; ++i) parts.none();
-  }
-  CHECK(is_refused(parts, std::vector<std::vector<any_value>>()));
-}
-
-TEST_CASE("lists of 16 MiB are read, and long ones of what is small") {
-  const std::vector<any_value> numbers(detail::command_wire::most_value_bytes / 9 - 1, 7);
-  value_writer sent;
-  argument<any_value>::write(sent, numbers);
-  value_reader in(sent.written());
-  CHECK(argument<std::vector<any_value>>::read(in).back().as<int>() == 7);
-  const any_value nothings = std::vector<any_value>(500'000);
-  CHECK(nothings.as<std::vector<any_value>>().size() == 500'000);
-  CHECK(nothings.as<std::vector<std::optional<double>>>().size() == 500'000);
-  const std::vector<std::string> texts(1'500'000, "a");
-  CHECK(any_value(texts).as<std::vector<std::string>>() == texts);
 }
 
 TEST_CASE(

@@ -1,7 +1,6 @@
 // Remote request: what a call of a session asks for, until it is issued.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -67,10 +66,6 @@ struct remote_request {
   std::vector<register_id> takes;
   /// The register that it fills, if it makes none; of a sync, the one that it is about.
   register_id into;
-  /// The register among those it takes of which it writes all elements, if there is one,
-  /// and the workers on which it does.
-  register_id overwrites;
-  std::vector<int> overwrites_on;
   duration limit = duration::max();
   std::stop_token token;
   int from = 0;  ///< of `one_value`
@@ -83,9 +78,6 @@ struct remote_request {
   /// Of a `session::local`: where its worker leaves the value.
   std::shared_ptr<local_place> local;
 
-  [[nodiscard]] bool is_overwritten(register_id which, int worker) const noexcept {
-    return which == overwrites && std::ranges::count(overwrites_on, worker) > 0;
-  }
   /// Writes a register as the next argument.
   void take(register_id which) {
     values.reference(which);

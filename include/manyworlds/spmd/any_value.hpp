@@ -98,9 +98,8 @@ class any_value {
  private:
   friend struct detail::access;
   friend class value_reader;
-  /// The longest value that is kept without an allocation, such as a number or a text of
-  /// six bytes. An any_value would be no smaller with fewer.
-  static constexpr std::size_t small_bytes = 15;
+  /// The longest value that is kept without an allocation: a number.
+  static constexpr std::size_t small_bytes = 9;
 
   /// Keeps what was written, with a copy of what that refers to.
   [[nodiscard]] static any_value keep(const value_writer& written);

@@ -61,9 +61,6 @@ class value_code {
 /// `static constexpr mw::value_code code{"url"};`
 /// `static void write(mw::value_writer& out, const url& u) { out.text(u.str()); }`
 /// `static url read(mw::value_reader& in) { return url(in.text()); }`
-///
-/// A vector is refused if its elements would take far more memory than was sent: over 8
-/// bytes for each byte of a call's values, and 16 MiB more (`value_reader`).
 template <class T>
 struct argument;
 
@@ -262,7 +259,7 @@ struct argument<std::vector<T>> {
     for (const T& each : values) argument<T>::write(out, each);
   }
   static std::vector<T> read(value_reader& in) {
-    const std::size_t count = in.list(sizeof(T));
+    const std::size_t count = in.list();
     std::vector<T> values;
     values.reserve(count);
     for (std::size_t i = 0; i < count; ++i) values.push_back(argument<T>::read(in));

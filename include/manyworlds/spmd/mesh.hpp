@@ -69,8 +69,7 @@ void write_argument(remote_request& into, const Given& given) {
 /// Errors: an await on a call throws `call_error`, with one of these causes:
 /// - `handler_failed`: the function threw on a worker, or its arguments did not fit.
 /// - `register_lost`: an argument was never made, since the call that should have made
-///   it failed, or was lost with a worker; or a collective should have written it, and
-///   failed.
+///   it failed, or was lost with a worker.
 /// - `timed_out`, `cancelled`: of `within` and `stop`.
 /// - A worker was lost: the causes of a break.
 /// - `overdue`: a worker is stuck in an earlier call that was ended (`session_options`).
@@ -144,16 +143,10 @@ class mesh {
     return call(detail::copy_function, from).on(worker).from(worker);
   }
 
-  // Where one of these fails, the tensors that it should have written are refused
-  // (`register_lost`) until they are: by one of these again, `copy_to` or `into`. What
-  // `all_reduce` was to change in place stays as it was left.
-
   /// Gives all workers the elements of the one with the rank `root`. Shapes agree, as in
   /// all of these.
   remote_call<void> broadcast(const dref<tensor>& data, rank_t root = 0) const {
-    std::vector<int> others = workers_;
-    if (std::erase(others, id_of(root)) == 0) others.clear();
-    return overwrite(std::move(others), detail::broadcast_function, data, root);
+    return call(detail::broadcast_function, data, root);
   }
   /// Combines the workers' elements, in place at each of them.
   remote_call<void> all_reduce(const dref<tensor>& data, reduction by) const {
@@ -161,24 +154,24 @@ class mesh {
   }
   /// Collects the workers' `in`, by rank, in `out` of each.
   remote_call<void> all_gather(const dref<tensor>& in, const dref<tensor>& out) const {
-    return overwrite(workers_, detail::all_gather_function, in, out);
+    return call(detail::all_gather_function, in, out);
   }
   /// Collects them in `out` of the one with the rank `root`; that of the others, which
   /// they must have, stays as it is.
   remote_call<void> gather(const dref<tensor>& in, const dref<tensor>& out,
                            rank_t root = 0) const {
-    return overwrite({id_of(root)}, detail::gather_function, in, out, root);
+    return call(detail::gather_function, in, out, root);
   }
   /// Gives each worker, in `out`, the part of the root's `in` that its rank has.
   remote_call<void> scatter(const dref<tensor>& in, const dref<tensor>& out,
                             rank_t root = 0) const {
-    return overwrite(workers_, detail::scatter_function, in, out, root);
+    return call(detail::scatter_function, in, out, root);
   }
   /// Copies the tensor `in` of one worker to `out` of another, which has as many
   /// elements. Both are named by their ids.
   remote_call<void> transfer(const dref<tensor>& in, int from, const dref<tensor>& out,
                              int to) const {
-    return overwrite({to}, detail::transfer_function, in, out).on(from, to);
+    return call(detail::transfer_function, in, out).on(from, to);
   }
 
   /// Loads a plugin on each worker: a shared object that defines `manyworlds_plugin`
@@ -226,48 +219,25 @@ class mesh {
  private:
   friend struct detail::access;
 
-  /// Returns the worker of that rank; -1 if there is none, which the call says.
-  [[nodiscard]] int id_of(rank_t rank) const noexcept {
-    const auto at = static_cast<std::size_t>(rank);
-    return at < workers_.size() ? workers_[at] : -1;
-  }
-  /// Calls a function that writes all elements of its last register on these workers.
-  template <class... P, class... Given>
-  remote_call<void> overwrite(std::vector<int> on,
-                              const remote_function<void(P...)>& function,
-                              const Given&... given) const {
-    detail::remote_request request =
-        request_of<void, P...>(function, detail::answer_wish::end, given...);
-    request.overwrites = request.takes.back();
-    request.overwrites_on = std::move(on);
-    return remote_call<void>(std::move(request));
-  }
-
   template <class Result, class... P, class... Given>
   remote_call<Result> describe(const remote_function<Result(P...)>& function,
                                detail::answer_wish wish, const Given&... given) const {
-    return remote_call<Result>(request_of<Result, P...>(function, wish, given...));
-  }
-  template <class Result, class... P, class... Given>
-  detail::remote_request request_of(const remote_function<Result(P...)>& function,
-                                    detail::answer_wish wish,
-                                    const Given&... given) const {
     constexpr bool has_as_many = sizeof...(P) == sizeof...(Given);
     static_assert(has_as_many, "the function takes another number of arguments");
-    detail::remote_request request = detail::request_on(core_, workers_);
     if constexpr (has_as_many) {
       constexpr bool fit = (detail::fits_parameter<P, Given> && ...);
       static_assert(fit,
                     "an argument does not fit: T& and const T& take a mw::dref<T>, "
                     "all other parameters a value");
+      detail::remote_request request = detail::request_on(core_, workers_);
       request.function = function.name();
       request.types = function.types().number();
       request.is_alone = function.is_alone();
       request.fills = !std::is_void_v<Result>;
       request.wish = wish;
       if constexpr (fit) (detail::write_argument<P>(request, given), ...);
+      return remote_call<Result>(std::move(request));
     }
-    return request;
   }
 
   template <class... Given>

@@ -36,20 +36,12 @@ class MANYWORLDS_EXPORT value_error : public std::runtime_error {
 /// contradict themselves (law 11).
 class value_reader {
  public:
-  /// Lists may take this much memory for each byte of the values, and `free_memory` more.
-  /// An empty any_value is one byte that was sent, and 32 where it is read.
-  static constexpr std::size_t memory_per_byte = 8;
-  static constexpr std::size_t free_memory = std::size_t{16} << 20;
-
   /// Reads `values`, and behind them what they refer to, which stands in `beside`.
   /// `owner` keeps the latter.
   explicit value_reader(std::span<const std::byte> values,
                         std::span<std::byte> beside = {},
                         std::shared_ptr<void> owner = nullptr) noexcept
-      : values_(values),
-        memory_left_(memory_per_byte * values.size() + free_memory),
-        beside_(beside),
-        owner_(std::move(owner)) {}
+      : values_(values), beside_(beside), owner_(std::move(owner)) {}
 
   /// Returns the kind of the next value, and consumes nothing.
   [[nodiscard]] value_kind next() const;
@@ -78,10 +70,6 @@ class value_reader {
   [[nodiscard]] memory_place place();
   /// Returns how many values follow as the list's.
   [[nodiscard]] std::size_t list();
-  /// Does the same for a list that will take `each` bytes of memory for a value, before
-  /// any is allocated. Errors: value_error, too, if all lists that were read so take more
-  /// than `memory_per_byte` and `free_memory` allow.
-  [[nodiscard]] std::size_t list(std::size_t each);
   /// Returns elements. They need not be aligned: see `elements_of`.
   [[nodiscard]] const_buffer_view elements();
   /// Returns a record. Errors: value_error if it has another size.
@@ -115,7 +103,6 @@ class value_reader {
 
   std::span<const std::byte> values_;
   std::size_t taken_ = 0;
-  std::size_t memory_left_;
   std::span<std::byte> beside_;
   std::size_t beside_taken_ = 0;
   std::shared_ptr<void> owner_;
