@@ -65,7 +65,7 @@ TEST_CASE("a call's error says in which line it was awaited") {
     } catch (const call_error& e) {
       at = line_of(e);
     }
-    CHECK(at == before + 19);
+    CHECK(at == before + 20);
   });
 }
 
