@@ -3,18 +3,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <string_view>
+#include <string>
 
 #include "mwgraph/command.hpp"
 
 namespace mwgraph {
 
 namespace {
-
-/// Returns "1 role", "2 roles".
-std::string counted(std::uint64_t n, std::string_view thing) {
-  return fmt::format("{} {}{}", n, thing, n == 1 ? "" : "s");
-}
 
 int check(const std::string& file) {
   const manyworlds::job_graph graph = read_graph(file);

@@ -1,6 +1,7 @@
 #include "mwgraph/command.hpp"
 
 #include <errno.h>
+#include <fmt/format.h>
 
 #include <cstdio>
 #include <system_error>
@@ -18,6 +19,10 @@ manyworlds::job_graph read_graph(const std::string& file) {
   } catch (const std::system_error& e) {
     throw usage_error(e.what());
   }
+}
+
+std::string counted(std::uint64_t number, std::string_view thing) {
+  return fmt::format("{} {}{}", number, thing, number == 1 ? "" : "s");
 }
 
 void print(const std::string& text) {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 #include "manyworlds/mpmd/job_graph.hpp"
 
@@ -44,6 +46,9 @@ void add_plan(CLI::App& app, command& chosen);
 void add_file(CLI::App& sub, std::string& file);
 /// Reads the description. Errors: graph_error, usage_error.
 [[nodiscard]] manyworlds::job_graph read_graph(const std::string& file);
+
+/// Returns "1 role", "2 roles".
+[[nodiscard]] std::string counted(std::uint64_t number, std::string_view thing);
 
 /// Prints to standard output. Errors: std::system_error.
 void print(const std::string& text);

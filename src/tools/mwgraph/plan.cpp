@@ -71,10 +71,6 @@ std::string ranges_of(const std::vector<std::uint32_t>& numbers) {
   return fmt::format("{}", fmt::join(parts, ","));
 }
 
-std::string counted(std::size_t number, std::string_view one) {
-  return fmt::format("{} {}{}", number, one, number == 1 ? "" : "s");
-}
-
 /// Returns `  decode.0 on a: CPUs 0-1, 2 GiB, GPU-77 (best fit)`.
 std::string line_of(const mw::instance_place& place) {
   std::vector<std::string> parts;
