@@ -5,3 +5,4 @@
 #include "manyworlds/mpmd/job_graph.hpp"
 #include "manyworlds/mpmd/job_placement.hpp"
 #include "manyworlds/mpmd/node_resources.hpp"
+#include "manyworlds/mpmd/role_context.hpp"

@@ -29,8 +29,11 @@ enum class edge_shape : std::uint8_t {
   aligned,  ///< a world of two for each index that both roles have
   group,    ///< one world of all instances of both roles
 };
+/// Means `edge_shape::pairs`.
 inline constexpr edge_shape pairs = edge_shape::pairs;
+/// Means `edge_shape::aligned`.
 inline constexpr edge_shape aligned = edge_shape::aligned;
+/// Means `edge_shape::group`.
 inline constexpr edge_shape group = edge_shape::group;
 
 /// What the loss of an instance means to those at the other end of an edge.
@@ -47,6 +50,7 @@ enum class place_rule : std::uint8_t {
   spread,     ///< instances on as many nodes as there are, evenly; at level node alone
   exclusive,  ///< no instance of a role that is not listed shares one with these
 };
+/// What a rule of placement is about.
 enum class place_level : std::uint8_t { node, gpu };
 
 /// What an instance is.

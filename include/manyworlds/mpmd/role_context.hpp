@@ -32,6 +32,7 @@ enum class peer_event_kind : std::uint8_t {
 
 [[nodiscard]] std::string_view name_of(peer_event_kind kind) noexcept;
 
+/// One change at an edge.
 struct peer_event {
   peer_event_kind kind = peer_event_kind::peer_came;
   std::string edge;
@@ -44,17 +45,14 @@ struct peer_event {
 
 /// The place of this process in its job, as its agent gave it.
 ///
-///     int main() {
-///       mw::role_context self;
-///       mw::runtime rt(self.runtime());
-///       page_pool pages;  // outlives every epoch of every edge
-///       const auto body = [&](mw::scope& s) -> mw::task<void> {
-///         s.spawn(self.each("kv", [&](mw::world& w) { return take_pages(w, pages); }));
-///         self.ready();
-///         co_await self.leaving();
-///       };
-///       return self.run(rt, body);
-///     }
+///     mw::role_context self;
+///     mw::runtime rt(self.runtime());
+///     const auto body = [&](mw::scope& s) -> mw::task<void> {
+///       s.spawn(self.each("kv", edge));
+///       self.ready();
+///       co_await self.leaving();
+///     };
+///     const int exit_code = self.run(rt, body);
 ///
 /// It is a `launch_context`, in which the instances of the role are the ranks. Master,
 /// agent and store may go and come again; the worlds of its edges do not notice.

@@ -16,6 +16,7 @@
 #include <manyworlds/interop/reply_feed.hpp>
 #include <manyworlds/interop/resume_on.hpp>
 #include <manyworlds/launch.hpp>
+#include <manyworlds/mpmd.hpp>
 #include <manyworlds/mw.hpp>
 #include <manyworlds/spmd.hpp>
 #include <manyworlds/testing.hpp>
