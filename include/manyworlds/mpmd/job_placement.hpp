@@ -41,9 +41,9 @@ struct instance_place {
 /// Thrown where instances cannot be placed. Its text names what is short, on each node,
 /// and the rules in conflict: those without each of which there would be a placement.
 ///
-///     serving cannot be placed: short of 3 gpus: 8 needed, 5 there
-///     decode.1 cannot be placed: needs 2 gpus; a: 1 gpu free; b: apart from prefill
-///         (prefill.0 is there); by the rule: apart [prefill, decode]
+/// "serving cannot be placed: short of 3 gpus: 8 needed, 5 there", or "decode.1 cannot be
+/// placed: needs 2 gpus; a: 1 gpu free; b: apart from prefill (prefill.0 is there); by
+/// the rule: apart [prefill, decode]".
 class MANYWORLDS_EXPORT placement_error : public std::exception {
  public:
   explicit placement_error(std::string text) : text_(std::move(text)) {}

@@ -32,14 +32,14 @@ struct gpu_resource {
 /// What a node has.
 ///
 ///     mw::node_resources here = mw::node_resources::of_this_machine("rack1-7");
-///     std::puts(here.text().c_str());  // rack1-7: 64 CPUs on 2 NUMA nodes, 512 GiB, 8
-///     GPUs
+///     here.labels.emplace_back("fast");
+///     std::puts(here.text().c_str());  // rack1-7: 64 CPUs, 512 GiB, 8 GPUs
 ///
 /// In JSON it is an object. Each of these fields may be missing where it is declared, and
 /// any other is refused there.
 ///
-///     {"name": "rack1-7", "cpus": [[0, 1, 2, 3], [4, 5, 6, 7]], "memory": "512GiB",
-///      "gpus": [{"uuid": "GPU-5ab0", "memory": "80GiB", "numa": 1}], "labels": ["fast"]}
+/// `{"name": "rack1-7", "cpus": [[0, 1, 2, 3], [4, 5, 6, 7]], "memory": "512GiB",
+/// "gpus": [{"uuid": "GPU-5ab0", "memory": "80GiB", "numa": 1}], "labels": ["fast"]}`
 ///
 /// "cpus" has a list for each NUMA node, in their order; "memory" is bytes, or a text
 /// with KiB, MiB, GiB or TiB. It has at most 4096 CPUs, 64 GPUs and 64 labels. Names,
