@@ -98,6 +98,7 @@ struct role_needs {
 /// How often something may be tried again within a time, which moves on.
 struct retry_budget {
   std::uint32_t tries = 3;
+  /// The window.
   duration per = std::chrono::minutes(1);
 
   friend bool operator==(const retry_budget&, const retry_budget&) = default;
@@ -126,7 +127,9 @@ struct graph_role {
   /// The role that is asked before a failover of this one; empty: none.
   std::string controller_role;
   ready_when ready = ready_when::started;
+  /// The time that an instance has to be ready.
   duration ready_within = std::chrono::minutes(10);
+  /// The time that a workload has to leave in order when the job ends.
   duration drain_for = std::chrono::seconds(30);
   /// Between SIGTERM and SIGKILL.
   duration grace = std::chrono::seconds(10);
@@ -134,17 +137,29 @@ struct graph_role {
   /// 60 s for roles that are a session.
   duration hang_after{};
 
+  /// Sets the program and its arguments.
   graph_role& run(std::vector<std::string> program_and_arguments);
+  /// Sets the working folder.
   graph_role& in_folder(std::string path);
+  /// Sets a variable of the environment.
   graph_role& variable(std::string name, std::string value);
+  /// Sets how many instances there are, always.
   graph_role& count(std::uint32_t all);
+  /// Sets between which numbers there are, and with how many it starts.
   graph_role& count(std::uint32_t min, std::uint32_t start, std::uint32_t max);
+  /// Sets what each instance needs.
   graph_role& need(role_needs what);
+  /// Sets after which ends it is started again, and how often.
   graph_role& restart(restart_when when, retry_budget within = {});
+  /// Adds a role that must be ready before.
   graph_role& after(std::string role);
+  /// Lets the job end with it.
   graph_role& driver();
+  /// Makes it one SPMD session.
   graph_role& session();
+  /// Sets the role that is asked before a failover of this one.
   graph_role& controller(std::string role);
+  /// Lets its instances say themselves when they are ready, within that time.
   graph_role& waits_until_ready(duration limit = std::chrono::minutes(10));
 
   friend bool operator==(const graph_role&, const graph_role&) = default;
@@ -159,8 +174,11 @@ struct graph_edge {
   edge_shape shape = edge_shape::pairs;  ///< of bulk edges
   edge_loss on_loss = edge_loss::reform;
 
+  /// Makes it an edge of worlds, in that shape.
   graph_edge& bulk(edge_shape of);
+  /// Makes it an edge of questions and answers.
   graph_edge& calls();
+  /// Puts both ends into one region.
   graph_edge& restart_together();
 
   friend bool operator==(const graph_edge&, const graph_edge&) = default;
@@ -231,7 +249,9 @@ class job_graph {
   [[nodiscard]] const std::vector<graph_place>& places() const noexcept {
     return places_;
   }
+  /// Returns the role of that name, or null.
   [[nodiscard]] const graph_role* find_role(std::string_view name) const noexcept;
+  /// Returns the edge of that name, or null.
   [[nodiscard]] const graph_edge* find_edge(std::string_view name) const noexcept;
 
   /// How often all may be started again.
