@@ -120,7 +120,7 @@ task<void> agent_instance::end(std::shared_ptr<agent_instance> self, bool drains
   const bool is_first = !std::exchange(own.is_told_to_end_, true);
   if (own.is_over() || !is_first || !own.process_) co_return;
   own.become(instance_life::ending);
-  if (drains && own.is_joined_ && own.spec_.drain > duration::zero()) {
+  if (drains && own.joined_ != nullptr && own.spec_.drain > duration::zero()) {
     agent_word leaving;
     leaving.kind = word_kind::leaving;
     leaving.instance = own.report_.instance;
@@ -142,20 +142,25 @@ task<void> agent_instance::end(std::shared_ptr<agent_instance> self, bool drains
 // --- its workload ---------------------------------------------------------------------
 
 void agent_instance::pass(agent_word word) {
-  if (is_joined_) to_workload_.push(std::move(word));
+  if (joined_ != nullptr) to_workload_.push(std::move(word));
 }
 
 task<void> agent_instance::serve(std::shared_ptr<agent_instance> self, world& w,
                                  const std::string& graph, agent_outbox& to_master) {
   agent_instance& own = *self;
+  // Its end of the link may have noticed a break that this one has not.
+  if (own.joined_ != nullptr) own.joined_->fail("the workload has joined again");
   const struct joining {
     agent_instance& of;
-    explicit joining(agent_instance& own) : of(own) { of.is_joined_ = true; }
-    ~joining() {
-      of.is_joined_ = false;
+    world& with;
+    joining(agent_instance& own, world& w) : of(own), with(w) {
+      of.joined_ = &w;
       of.to_workload_.clear();
     }
-  } while_it_lasts(own);
+    ~joining() {
+      if (of.joined_ == &with) of.joined_ = nullptr;
+    }
+  } while_it_lasts(own, w);
   agent_word place;
   place.kind = word_kind::place;
   place.instance = own.report_.instance;

@@ -75,7 +75,8 @@ class agent_instance {
   instance_report report_;
   std::unique_ptr<supervised_process> process_;
   agent_outbox to_workload_;
-  bool is_joined_ = false;
+  /// The world of the workload that is joined; null while none is.
+  world* joined_ = nullptr;
   bool is_told_to_end_ = false;
   event over_;
 };

@@ -18,6 +18,9 @@ namespace manyworlds::inline v0::detail {
 using agent_wire::word_kind;
 
 constexpr duration pause_after_master = std::chrono::milliseconds(20);
+constexpr duration pause_after_refusal = std::chrono::milliseconds(200);
+// Twice what it takes to miss a silent one.
+constexpr duration patience_with_refusals = std::chrono::seconds(10);
 
 job_agent::job_agent(runtime& rt, store& meeting, node_resources node, agent_place place)
     : runtime_(rt),
@@ -44,8 +47,11 @@ task<void> job_agent::run() {
 // --- masters --------------------------------------------------------------------------
 
 task<void> job_agent::follow_masters(scope& s) {
-  const auto goes_on = [this] {
-    return !is_over_ && refused_.empty() && !runtime_.is_stopping();
+  const auto now = [this] { return runtime_.home().now(); };
+  time_point heard = now();
+  const auto goes_on = [&] {
+    if (refused_.empty()) heard = now();
+    return !is_over_ && !runtime_.is_stopping() && now() - heard < patience_with_refusals;
   };
   while (goes_on()) {
     const std::uint64_t least = term_ == 0 ? 0 : term_ - 1;
@@ -65,7 +71,8 @@ task<void> job_agent::follow_masters(scope& s) {
       access::core(runtime_).log(log_level::warning, e.what());
     }
     // A master that leaves at once is not asked again at once.
-    if (goes_on()) co_await sleep_for(pause_after_master);
+    const duration pause = refused_.empty() ? pause_after_master : pause_after_refusal;
+    if (goes_on()) co_await sleep_for(pause);
   }
 }
 
@@ -94,6 +101,7 @@ task<void> job_agent::serve_master(world& w, scope& s, std::uint64_t term) {
                        term_));
     co_return;
   }
+  refused_.clear();
   graph_ = std::move(answer.graph);
   co_await when_any(obey(w, s), to_master_.write(w, 0));
 }

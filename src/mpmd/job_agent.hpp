@@ -34,7 +34,8 @@ class job_agent {
   job_agent& operator=(const job_agent&) = delete;
 
   /// Ends when the job is over, or `end` was called; its instances have ended then.
-  /// Errors: std::runtime_error if a master refuses it.
+  /// Errors: std::runtime_error if masters go on refusing it for 10 s, as while another
+  /// agent serves its node: one that was killed may not have been missed yet.
   [[nodiscard]] task<void> run();
   /// Ends it. Thread: the reactor.
   void end() noexcept { told_to_end_.set(); }
@@ -65,7 +66,7 @@ class job_agent {
   /// The highest that was heard of.
   std::uint64_t term_ = 0;
   bool is_over_ = false;
-  std::string refused_;
+  std::string refused_;  ///< why the last master refused it; empty if it did not
   std::map<instance_id, std::shared_ptr<agent_instance>> instances_;
   agent_outbox to_master_;
   event told_to_end_;

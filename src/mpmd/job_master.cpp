@@ -164,7 +164,10 @@ task<void> job_master::say_goodbye() {
     co_await within(sent(), patience_with_goodbye);
   } catch (const timed_out&) {
     // Agents that do not leave hear of it when they ask for a master.
-  } catch (const store_error&) {}
+  } catch (const store_error& e) {
+    // The context has it; those who ask hear what was told last.
+    access::core(runtime_).log(log_level::warning, e.what());
+  }
 }
 
 // --- agents ---------------------------------------------------------------------------

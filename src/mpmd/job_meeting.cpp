@@ -13,9 +13,9 @@ namespace manyworlds::inline v0::detail {
 constexpr const char* term_key = "term";
 constexpr const char* status_key = "status";
 constexpr const char* stop_key = "stop";
-// How soon a new master is found; a store answers some ten thousand such questions a
-// second.
-constexpr duration between_looks = std::chrono::milliseconds(100);
+constexpr duration between_announcements = std::chrono::seconds(2);
+// The pause after a store that does not answer.
+constexpr duration between_tries = std::chrono::milliseconds(100);
 constexpr duration longest_wait = std::chrono::hours(1);
 
 job_meeting::job_meeting(store& all, const std::string& job)
@@ -27,12 +27,20 @@ static std::uint64_t term_of(std::string_view text) noexcept {
   return term;
 }
 
+static std::string successor_key(std::uint64_t term) {
+  return fmt::format("after/{}", term);
+}
+
+/// Each term has a key that is set when another follows it, for those who wait.
 task<void> job_meeting::announce(std::uint64_t term) {
   std::string seen = (co_await keys_.try_get(term_key)).value_or("");
   while (term_of(seen) < term) {
     const std::string wanted = std::to_string(term);
     const std::string now = co_await keys_.compare_set(term_key, seen, wanted);
-    if (now == wanted) co_return;
+    if (now == wanted) {
+      co_await keys_.set(successor_key(term_of(seen)), wanted);
+      co_return;
+    }
     seen = now;
   }
 }
@@ -41,16 +49,20 @@ task<std::uint64_t> job_meeting::announced() {
   co_return term_of((co_await keys_.try_get(term_key)).value_or(""));
 }
 
+/// A master may die between its two keys, so that the first one is looked at too.
 task<std::uint64_t> job_meeting::announced_above(std::uint64_t term) {
   for (;;) {
     std::uint64_t now = 0;
+    bool is_away = false;
     try {
       now = co_await announced();
-    } catch (const store_error&) {
+      if (now > term) co_return now;
+      static_cast<void>(co_await keys_.get(successor_key(now), between_announcements));
+    } catch (const store_error& e) {
       // It may be back. Until then everything stays as it is (law G-c).
+      is_away = e.kind() != store_error_kind::timed_out;
     }
-    if (now > term) co_return now;
-    co_await sleep_for(between_looks);
+    if (is_away) co_await sleep_for(between_tries);
   }
 }
 
@@ -75,7 +87,7 @@ task<std::string> job_meeting::asked_to_stop() {
     } catch (const store_error& e) {
       is_away = e.kind() != store_error_kind::timed_out;
     }
-    if (is_away) co_await sleep_for(between_looks);
+    if (is_away) co_await sleep_for(between_tries);
   }
 }
 

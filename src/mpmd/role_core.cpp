@@ -17,8 +17,8 @@ namespace manyworlds::inline v0::detail {
 
 using agent_wire::word_kind;
 
-// How soon the agent hears what other threads have said.
-constexpr duration between_words = std::chrono::milliseconds(20);
+// A workload may say at each step how far it is; its agent need not hear each.
+constexpr duration between_steps_told = std::chrono::milliseconds(250);
 constexpr std::size_t most_peer_events = 1024;
 
 const job_graph& role_core::graph() const {
@@ -40,7 +40,8 @@ task<void> role_core::run(runtime& rt, store& meeting, role_context::role_body b
   keys_ = &own.keys();
   const auto all = [&](scope& s) -> task<void> {
     s.spawn(keep_agent());
-    s.spawn(tell_of_itself());
+    s.spawn(tell_ready());
+    s.spawn(tell_progress());
     co_await placed_;
     if (!refused_.empty()) throw std::runtime_error(refused_);
     const auto program = [&](scope& inner) -> task<void> {
@@ -92,8 +93,8 @@ task<void> role_core::serve_agent(world& w, scope& s) {
     placed_.set();
   }
   // The connection is new: all is said again.
-  has_told_ready_ = false;
-  told_steps_ = 0;
+  if (ready_.is_set()) to_agent_.push(word_of(word_kind::ready));
+  if (has_progress_.is_set()) to_agent_.push(progress_word());
   for (const auto& [key, fact] : on_its_way_) {
     agent_word word = word_of(word_kind::fact);
     word.key = key;
@@ -138,31 +139,35 @@ task<void> role_core::answer(agent_word asked) {
   to_agent_.push(std::move(told));
 }
 
-/// `ready` and `progress` come from any thread and never wait, so they are looked at.
-task<void> role_core::tell_of_itself() {
-  for (;;) {
-    if (placed_.is_set() && is_ready_.load() && !has_told_ready_) {
-      has_told_ready_ = true;
-      to_agent_.push(word_of(word_kind::ready));
-    }
-    const std::uint64_t steps = steps_.load();
-    if (placed_.is_set() && steps != told_steps_) {
-      told_steps_ = steps;
-      agent_word word = word_of(word_kind::progress);
-      word.steps = steps;
-      to_agent_.push(std::move(word));
-    }
-    co_await sleep_for(between_words);
+agent_word role_core::progress_word() const {
+  agent_word word = word_of(word_kind::progress);
+  word.steps = steps_.load();
+  return word;
+}
+
+task<void> role_core::tell_ready() {
+  co_await ready_.wait();
+  // While no agent is there this is dropped, and said when one is.
+  to_agent_.push(word_of(word_kind::ready));
+}
+
+/// A program that never says how far it is costs nothing here.
+task<void> role_core::tell_progress() {
+  co_await has_progress_.wait();
+  for (std::uint64_t told = 0;; co_await sleep_for(between_steps_told)) {
+    if (steps_.load() == told) continue;
+    told = steps_.load();
+    to_agent_.push(progress_word());
   }
 }
 
 task<void> role_core::record(std::string key, std::string value) {
   const auto own = std::make_shared<fact>();
   own->value = value;
-  const auto before = on_its_way_.find(key);
-  if (before != on_its_way_.end()) {
-    // A later value of the same key takes its place.
-    const auto other = before->second;
+  // One value of a key is on its way at a time: an answer names the key alone.
+  for (auto at = on_its_way_.find(key); at != on_its_way_.end();
+       at = on_its_way_.find(key)) {
+    const auto other = at->second;
     co_await other->recorded;
   }
   on_its_way_[key] = own;

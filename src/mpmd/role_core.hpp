@@ -10,6 +10,7 @@
 
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
+#include "manyworlds/detail/notice.hpp"
 #include "manyworlds/mpmd/role_context.hpp"
 #include "manyworlds/store/store.hpp"
 #include "mpmd/agent_outbox.hpp"
@@ -31,7 +32,7 @@ struct edge_world {
                                                      const graph_edge& edge,
                                                      const instance_id& self);
 
-/// Thread: the runtime's reactor, but for the two counters that any thread may set.
+/// Thread: the runtime's reactor, but for `ready` and `progress`, which any may call.
 class role_core {
  public:
   role_core(instance_id instance, std::uint64_t incarnation, std::string node,
@@ -46,8 +47,11 @@ class role_core {
   [[nodiscard]] task<void> keep_worlds(std::string edge, bool is_group,
                                        role_context::world_body body);
   [[nodiscard]] task<peer_event> next_peer_event();
-  void ready() noexcept { is_ready_.store(true); }
-  void progress(std::uint64_t steps) noexcept { steps_.store(steps); }
+  void ready() noexcept { ready_.set(); }
+  void progress(std::uint64_t steps) noexcept {
+    steps_.store(steps);
+    has_progress_.set();
+  }
   [[nodiscard]] task<void> leaving() { co_await leaving_; }
   [[nodiscard]] task<void> record(std::string key, std::string value);
 
@@ -68,10 +72,12 @@ class role_core {
   [[nodiscard]] task<void> keep_agent();
   [[nodiscard]] task<void> serve_agent(world& w, scope& s);
   [[nodiscard]] task<void> read_agent(world& w, scope& s);
-  [[nodiscard]] task<void> tell_of_itself();
+  [[nodiscard]] task<void> tell_ready();
+  [[nodiscard]] task<void> tell_progress();
   [[nodiscard]] task<void> answer(agent_word asked);
   void hear(agent_word word, scope& s);
   [[nodiscard]] agent_word word_of(agent_wire::word_kind kind) const;
+  [[nodiscard]] agent_word progress_word() const;
   [[nodiscard]] task<void> keep_one(edge_world own, const std::string& edge,
                                     const role_context::world_body& body);
   void note(peer_event what);
@@ -93,10 +99,9 @@ class role_core {
   role_context::failover_handler controller_;
   std::deque<peer_event> peer_events_;
   event has_peer_events_;
-  std::atomic<bool> is_ready_{false};
+  notice ready_;
+  notice has_progress_;
   std::atomic<std::uint64_t> steps_{0};
-  bool has_told_ready_ = false;
-  std::uint64_t told_steps_ = 0;
 };
 
 }  // namespace manyworlds::inline v0::detail

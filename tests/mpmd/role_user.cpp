@@ -6,6 +6,7 @@
 
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_all.hpp"
 #include "manyworlds/mpmd/role_context.hpp"
 #include "manyworlds/mw.hpp"
 #include "manyworlds/world/runtime.hpp"
@@ -46,6 +47,9 @@ int main() {
     const int before = lives == self.facts().end() ? 0 : std::stoi(lives->second);
     say("lives " + std::to_string(before));
     co_await self.record("lives", std::to_string(before + 1));
+    co_await mw::when_all(self.record("same", "1"), self.record("same", "2"),
+                          self.record("same", "3"));
+    say("recorded thrice");
     s.spawn(tell_peers(self));
     s.spawn(self.each("kv", count_together));
     self.ready();

@@ -27,6 +27,9 @@ namespace mw = manyworlds;
 
 namespace {
 
+// The name of the service that its workloads find it by holds it.
+constexpr std::size_t longest_node = 40;
+
 struct agent_line {
   job_line job;
   std::string node;
@@ -87,6 +90,8 @@ mw::runtime_options runtime_of(const agent_line& line, const job_address& job) {
 }
 
 int serve(const agent_line& line) {
+  if (line.node.empty() || line.node.size() > longest_node)
+    throw usage_error(fmt::format("--node: a name has 1 to {} bytes", longest_node));
   const job_address job = find_job(line.job);
   const mw::runtime_options how = runtime_of(line, job);
   mw::node_resources here = resources_of(line);

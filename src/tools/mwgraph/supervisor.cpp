@@ -32,6 +32,8 @@ using mw::detail::job_meeting;
 namespace {
 
 constexpr mw::duration between_looks = std::chrono::milliseconds(100);
+// A master leaves when it has told how the job has ended, and its agents have gone.
+constexpr mw::duration patience_with_last_words = std::chrono::seconds(2);
 // A master or an agent that ends is followed at once: their jobs wait for them.
 constexpr mw::restart_policy always_again{
     mw::restart_when::on_failure, 1000, std::chrono::minutes(10),
@@ -54,18 +56,17 @@ class job_programs {
     co_await master_.started();
     co_await agent_.started();
   }
-  /// Ends when one of them has given up, which says why.
+  /// Ends when one of them is not started again, and says why.
   [[nodiscard]] mw::task<std::string> given_up() {
     auto end = [](mw::supervised_process& of, const char* what) -> mw::task<std::string> {
       const mw::exit_reason reason = co_await of.ended();
-      // It ends so with its job, which is told elsewhere.
-      if (reason.is_success()) co_await mw::sleep_for(std::chrono::hours(24));
+      // Both end so with their job, and how it has ended is told by then.
+      if (reason.is_success()) co_await mw::sleep_for(patience_with_last_words);
       co_return fmt::format("the {} has ended: {}", what, reason.text());
     };
     auto either = co_await mw::when_any(end(master_, "master"), end(agent_, "agent"));
-    std::string why = std::get<0>(either).value_or("");
-    if (why.empty()) why = std::get<1>(either).value_or("");
-    co_return why;
+    auto& [master, agent] = either;
+    co_return master ? std::move(*master) : std::move(*agent);
   }
   [[nodiscard]] mw::task<void> stop() {
     co_await agent_.stop(mw::grace(std::chrono::seconds(30)));
