@@ -265,16 +265,16 @@ TEST_CASE("what a node may have is bounded") {
   const std::string text_128(128, 'x');
   CHECK(why_not_declared(R"({"labels": [")" + text_128 + R"("]})").empty());
   CHECK(says(why_not_declared(R"({"labels": [")" + text_128 + R"(x"]})"),
-            "labels[0]: it has 129 bytes, at most 128 are taken"));
+             "labels[0]: it has 129 bytes, at most 128 are taken"));
   CHECK(says(why_not_declared(R"({"labels": )" + list_of(65, "\"a\"") + "}"),
-            "labels: it has 65 items, at most 64 are taken"));
+             "labels: it has 65 items, at most 64 are taken"));
   CHECK(says(why_not_declared(R"({"gpus": )" + list_of(65, "{}") + "}"),
-            "gpus: it has 65 items"));
+             "gpus: it has 65 items"));
   std::string cpus = "0";
   for (int i = 1; i < 4096; ++i) cpus += "," + std::to_string(i);
   CHECK(why_not_declared(R"({"cpus": [[)" + cpus + "]]}").empty());
   CHECK(says(why_not_declared(R"({"cpus": [[)" + cpus + "],[4096]]}"),
-            "cpus: it has 4097 items, at most 4096 are taken"));
+             "cpus: it has 4097 items, at most 4096 are taken"));
   CHECK(
       says(why_not_declared(R"({"cpus": )" + list_of(1025, "[]") + "}"), "cpus: it has"));
   CHECK(says(why_not_declared(std::string(300 << 10, ' ') + "{}"), "the text: it has"));
