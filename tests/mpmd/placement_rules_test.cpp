@@ -361,6 +361,20 @@ TEST_CASE("nodes with as much free are not alike where their labels differ") {
   CHECK(nodes_text(place_all(graph, nodes)) == "u.0 one, v.0 both, w.0 other");
 }
 
+TEST_CASE("nodes on which one rule is in the way stand together in an error") {
+  job_graph graph("g");
+  add_role(graph, "a", 3, {.cpus = 5});
+  add_role(graph, "b", 1, {.cpus = 1});
+  graph.place({"a", "b"}, place_rule::apart);
+  const std::vector<node_resources> nodes = equal_nodes(3);
+  std::vector<instance_place> standing;
+  for (std::uint32_t i = 0; i < 3; ++i)
+    standing.push_back({{"a", i}, nodes[i].name, {0, 1, 2, 3, 4}, {}, 0, "x"});
+  CHECK(why_not(graph, nodes, {{"b", 0}}, standing) ==
+        "b.0 cannot be placed: needs 1 cpu; a, b, c: apart from a (a.0 and others are "
+        "there); by the rule: apart [a, b]");
+}
+
 TEST_CASE("where two stand that are apart by now, neither of them gets company") {
   job_graph graph = three_roles();
   graph.place({"a", "b"}, place_rule::apart);
