@@ -63,45 +63,65 @@ std::string occupant(const placement_problem& problem, const dead_end& where,
   return "another";
 }
 
-std::string verdict_text(const placement_problem& problem, const dead_end& where,
-                         std::uint32_t node) {
+/// What speaks against nodes.
+struct objection {
+  std::string why;
+  std::string occupant;  ///< on the first of them, where others stand in the way
+  std::vector<std::string> nodes;
+
+  [[nodiscard]] std::string text() const {
+    std::string made = fmt::format("; {}: {}", names_text(nodes), why);
+    if (occupant.empty()) return made;
+    return made + fmt::format(" ({} {} there)", occupant,
+                              nodes.size() == 1 ? "is" : "and others are");
+  }
+};
+
+std::string lacking_labels(const placement_problem& problem,
+                           const placement_bundle& bundle, std::uint32_t node) {
+  std::vector<std::string> lacking;
+  const std::vector<std::string>& there = problem.nodes[node].given->labels;
+  for (const std::uint32_t one : bundle.wanted) {
+    for (const std::string& label : problem.role_of(one).needs.labels) {
+      if (std::find(there.begin(), there.end(), label) == there.end() &&
+          std::find(lacking.begin(), lacking.end(), label) == lacking.end())
+        lacking.push_back(label);
+    }
+  }
+  return names_text(lacking);
+}
+
+objection objection_to(const placement_problem& problem, const dead_end& where,
+                       std::uint32_t node) {
   const placement_bundle& bundle = problem.bundles[where.bundle];
   const node_verdict& verdict = where.verdicts[node];
   switch (verdict.what) {
-    case obstacle::labels: {
-      std::vector<std::string> lacking;
-      const std::vector<std::string>& there = problem.nodes[node].given->labels;
-      for (const std::uint32_t one : bundle.wanted) {
-        for (const std::string& label : problem.role_of(one).needs.labels) {
-          if (std::find(there.begin(), there.end(), label) == there.end() &&
-              std::find(lacking.begin(), lacking.end(), label) == lacking.end())
-            lacking.push_back(label);
-        }
-      }
-      return fmt::format("no label {}", names_text(lacking));
-    }
+    case obstacle::labels:
+      return {"no label " + lacking_labels(problem, bundle, node), {}, {}};
     case obstacle::separated: {
       const graph_place& rule = *problem.separations[verdict.separation].rule;
-      const std::string there = occupant(problem, where, verdict, node);
-      if (rule.rule == place_rule::exclusive)
-        return fmt::format("{} ({} is there)", rule_text(rule), there);
-      return fmt::format("apart from {} ({} is there)", there.substr(0, there.rfind('.')),
-                         there);
+      std::string there = occupant(problem, where, verdict, node);
+      std::string why = rule.rule == place_rule::exclusive
+                            ? rule_text(rule)
+                            : "apart from " + there.substr(0, there.rfind('.'));
+      return {std::move(why), std::move(there), {}};
     }
     case obstacle::kept: {
       const separation& rule = problem.separations[verdict.separation];
-      return fmt::format("kept for {} ({})", rule.parties[verdict.party].name,
-                         rule_text(*rule.rule));
+      return {fmt::format("kept for {} ({})", rule.parties[verdict.party].name,
+                          rule_text(*rule.rule)),
+              {},
+              {}};
     }
     case obstacle::resources:
-      return free_text(bundle.need, where.free[node]);
+      return {free_text(bundle.need, where.free[node]), {}, {}};
     case obstacle::nothing:
     case obstacle::fixed:
     case obstacle::preference:
     case obstacle::tried:
       break;
   }
-  return "not tried";
+  return {"not tried", {}, {}};
 }
 
 }  // namespace
@@ -172,26 +192,27 @@ std::string dead_end_text(const placement_problem& problem, const dead_end& wher
     text += fmt::format("{} beside {}", need.empty() ? ":" : "",
                         problem.standing[bundle.standing.front()].id.text());
   }
-  // Nodes with one text stand together, in the order of the first of each.
-  std::vector<std::pair<std::string, std::vector<std::string>>> groups;
+  // Nodes with one objection stand together, in the order of the first of each.
+  std::vector<objection> all;
   for (std::uint32_t n = 0; n < problem.nodes.size(); ++n) {
     if (bundle.fixed_to != none && bundle.fixed_to != n) continue;
-    std::string why = verdict_text(problem, where, n);
-    const auto same = std::find_if(groups.begin(), groups.end(),
-                                   [&](const auto& group) { return group.first == why; });
-    auto& group = same == groups.end() ? groups.emplace_back(std::move(why), 0) : *same;
-    group.second.push_back(problem.name_of_node(n));
+    objection one = objection_to(problem, where, n);
+    const auto same = std::find_if(all.begin(), all.end(), [&](const objection& each) {
+      return each.why == one.why;
+    });
+    objection& of = same == all.end() ? all.emplace_back(std::move(one)) : *same;
+    of.nodes.push_back(problem.name_of_node(n));
   }
   std::size_t unnamed = 0;
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    if (i >= most_named) {
-      unnamed += groups[i].second.size();
-      continue;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i < most_named) {
+      text += all[i].text();
+    } else {
+      unnamed += all[i].nodes.size();
     }
-    text += fmt::format("; {}: {}", names_text(groups[i].second), groups[i].first);
   }
   if (unnamed > 0) text += fmt::format("; and {} more nodes", unnamed);
-  if (groups.empty()) text += "; there is no node";
+  if (all.empty()) text += "; there is no node";
   return text;
 }
 

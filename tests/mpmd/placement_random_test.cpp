@@ -1,6 +1,5 @@
 // Random graphs on random nodes: what is placed is checked by other code than placed it,
 // and what is small is compared with all that is possible.
-#include <limits>
 #include <random>
 
 #include "placement_fixture.hpp"
@@ -85,12 +84,22 @@ random_case random_of(std::uint32_t seed, const bounds& most) {
   add_rules(made, any, most.prefers);
   const std::uint32_t nodes = 1 + any.upto(most.nodes - 1);
   for (std::uint32_t i = 0; i < nodes; ++i) {
+    const std::string name = "n" + std::to_string(i);
+    // Nodes are often alike, and a search that leaves out the like of what it tried must
+    // not take others for such.
+    if (i > 0 && any.one_in(2)) {
+      made.nodes.push_back(made.nodes[any.upto(i - 1)]);
+      made.nodes.back().name = name;
+      for (gpu_resource& gpu : made.nodes.back().gpus)
+        gpu.uuid = name + gpu.uuid.substr(gpu.uuid.find('-'));
+      continue;
+    }
     std::vector<std::string> labels;
     if (any.one_in(2)) labels.emplace_back("fast");
     if (any.one_in(2)) labels.emplace_back("near");
-    made.nodes.push_back(node_of("n" + std::to_string(i), {2 + any.upto(6), any.upto(6)},
-                                 (4 + any.upto(20)) * gib, {any.upto(3), any.upto(3)},
-                                 labels));
+    made.nodes.push_back(node_of(name, {1 + any.upto(6), any.upto(5)},
+                                 (3 + any.upto(20)) * gib, {any.upto(3), any.upto(3)},
+                                 std::move(labels)));
   }
   made.wanted = all_of(made.graph);
   // Some stand already, where that is possible at all.
@@ -176,7 +185,7 @@ TEST_CASE("random graphs: what is placed breaks no rule, and is the same each ti
 TEST_CASE("random graphs: what is possible is found, and nothing else") {
   std::uint32_t placed = 0;
   std::uint32_t refused_by_rules = 0;
-  for (std::uint32_t seed = 1; seed <= 2500; ++seed) {
+  for (std::uint32_t seed = 1; seed <= 4000; ++seed) {
     CAPTURE(seed);
     const random_case one = random_of(seed, {4, 4, 6, false});
     std::uint64_t possible = 0;
@@ -191,21 +200,33 @@ TEST_CASE("random graphs: what is possible is found, and nothing else") {
   CHECK(refused_by_rules > 100);
 }
 
-TEST_CASE("random graphs: one rule to pack or to spread holds as well as it can") {
+TEST_CASE("random graphs: pack and spread hold as well as they can, the first first") {
   std::uint32_t compared = 0;
-  for (std::uint32_t seed = 1; seed <= 2500; ++seed) {
+  for (std::uint32_t seed = 1; seed <= 1500; ++seed) {
     CAPTURE(seed);
     random_case one = random_of(seed, {4, 3, 6, false});
-    std::vector<std::string> names;
-    for (const graph_role& each : one.graph.roles()) names.push_back(each.name);
-    if (names.size() > 1 && seed % 3 == 0) names.pop_back();
-    one.graph.place(names, seed % 2 == 0 ? place_rule::pack : place_rule::spread);
+    std::vector<std::string> others;
+    for (const graph_role& each : one.graph.roles()) others.push_back(each.name);
+    const std::string first = others.back();
+    others.pop_back();
+    const auto either = [&](std::uint32_t bit) {
+      return (seed >> bit) % 2 == 0 ? place_rule::pack : place_rule::spread;
+    };
+    const std::size_t before = one.graph.places().size();
+    one.graph.place({first}, either(0));
+    if (!others.empty()) one.graph.place(others, either(1));
     if (!why_not(one.graph, one.nodes, one.wanted, one.taken).empty()) continue;
     ++compared;
-    const graph_place& rule = one.graph.places().back();
-    std::uint64_t best = std::numeric_limits<std::uint64_t>::max();
+    const auto measures = [&](const assignment& all) {
+      std::vector<std::uint64_t> each;
+      for (std::size_t i = before; i < one.graph.places().size(); ++i)
+        each.push_back(measure_of(one.graph.places()[i], all));
+      return each;
+    };
+    std::vector<std::uint64_t> best;
     each_possible(one, [&](const assignment& all) {
-      best = std::min(best, measure_of(rule, all));
+      const std::vector<std::uint64_t> here = measures(all);
+      if (best.empty() || here < best) best = here;
     });
     assignment found;
     for (const instance_place& each : one.taken)
@@ -213,7 +234,7 @@ TEST_CASE("random graphs: one rule to pack or to spread holds as well as it can"
     for (const instance_place& each :
          place_instances(one.graph, one.nodes, one.wanted, one.taken))
       found.emplace_back(each.instance, each.node);
-    CHECK(measure_of(rule, found) == best);
+    CHECK(measures(found) == best);
   }
   CHECK(compared > 300);
 }

@@ -135,6 +135,7 @@ TEST_CASE("graph B7: spread alone") {
     CHECK(count <= 2);
   }
   CHECK(counts_of(places, {"a"}).size() == 4);
+  CHECK(place_of(places, "a.3").why == "spread [a], fewest there");
   CHECK(place_of(places, "a.4").why == "the first of equal nodes");
   // Where one node takes fewer, the others share what is left.
   std::vector<node_resources> uneven = equal_nodes(3);
@@ -337,6 +338,55 @@ TEST_CASE("what stands is apart from what comes, and keeps its node to itself") 
       why_not(graph, tight, rest, standing) ==
       "b.1 cannot be placed: needs 1 gpu and 1 cpu; a: 0 gpus free; b: apart from a (a.0 "
       "is there); by the rule: apart [a, b]");
+}
+
+TEST_CASE("nodes with as much free are not alike where others stand on them") {
+  job_graph graph("g");
+  for (const char* name : {"a", "b", "c", "d"}) add_role(graph, name, 1);
+  graph.place({"a", "b"}, place_rule::apart);
+  graph.place({"b", "d"}, place_rule::apart);
+  graph.place({"c", "d"}, place_rule::apart);
+  // c begins on `a`, which is where d has to be.
+  CHECK(nodes_text(place_all(graph, equal_nodes(2))) == "a.0 a, b.0 b, c.0 b, d.0 a");
+}
+
+TEST_CASE("nodes with as much free are not alike where their labels differ") {
+  job_graph graph("g");
+  add_role(graph, "u", 1, {.cpus = 1, .labels = {"p"}});
+  add_role(graph, "v", 1, {.cpus = 1, .labels = {"q"}});
+  add_role(graph, "w", 1, {.cpus = 1, .labels = {"q"}});
+  const std::vector<node_resources> nodes = {node_of("both", {1}, gib, {}, {"p", "q"}),
+                                             node_of("one", {1}, gib, {}, {"p"}),
+                                             node_of("other", {1}, gib, {}, {"q"})};
+  CHECK(nodes_text(place_all(graph, nodes)) == "u.0 one, v.0 both, w.0 other");
+}
+
+TEST_CASE("nodes on which one rule is in the way stand together in an error") {
+  job_graph graph("g");
+  add_role(graph, "a", 3, {.cpus = 5});
+  add_role(graph, "b", 1, {.cpus = 1});
+  graph.place({"a", "b"}, place_rule::apart);
+  const std::vector<node_resources> nodes = equal_nodes(3);
+  std::vector<instance_place> standing;
+  for (std::uint32_t i = 0; i < 3; ++i)
+    standing.push_back({{"a", i}, nodes[i].name, {0, 1, 2, 3, 4}, {}, 0, "x"});
+  CHECK(why_not(graph, nodes, {{"b", 0}}, standing) ==
+        "b.0 cannot be placed: needs 1 cpu; a, b, c: apart from a (a.0 and others are "
+        "there); by the rule: apart [a, b]");
+}
+
+TEST_CASE("where two stand that are apart by now, neither of them gets company") {
+  job_graph graph = three_roles();
+  graph.place({"a", "b"}, place_rule::apart);
+  const std::vector<instance_place> standing = {{{"a", 0}, "a", {0}, {"a-gpu0"}, 0, "x"},
+                                                {{"b", 0}, "a", {1}, {"a-gpu1"}, 0, "x"}};
+  for (const char* role : {"a", "b"}) {
+    CAPTURE(role);
+    const std::vector<instance_id> next = {{role, 1}};
+    CHECK(has(why_not(graph, equal_nodes(1), next, standing),
+              "a: apart from a (a.0 is there); by the rule: apart [a, b]"));
+    CHECK(place_instances(graph, equal_nodes(2), next, standing)[0].node == "b");
+  }
 }
 
 TEST_CASE("a replacement comes to the GPUs of what it is together with") {

@@ -1,9 +1,16 @@
 // Where instances are placed: what fits, what is pinned, what is short.
 #include <chrono>
 
+#include "mpmd/placement_bounds.hpp"
 #include "placement_fixture.hpp"
 
 namespace manyworlds::mpmd_tests {
+
+using detail::fewest_nodes;
+using detail::least_squares;
+using detail::placement_amount;
+using detail::placement_bundle;
+using detail::placement_load;
 
 namespace {
 
@@ -138,6 +145,18 @@ TEST_CASE("what has no CPUs of its own goes where the fewest share them") {
   for (const instance_place& each : places) CHECK(each.cpus.empty());
 }
 
+TEST_CASE("those that stand share CPUs too") {
+  job_graph graph("g");
+  add_role(graph, "worker", 4);
+  const std::vector<node_resources> nodes = {node_of("a", {2}), node_of("b", {2})};
+  std::vector<instance_place> standing;
+  for (std::uint32_t i = 0; i < 2; ++i)
+    standing.push_back({{"worker", i}, "a", {}, {}, 0, "it was there"});
+  const std::vector<instance_id> rest = {{"worker", 2}, {"worker", 3}};
+  CHECK(nodes_text(place_instances(graph, nodes, rest, standing)) ==
+        "worker.2 b, worker.3 b");
+}
+
 TEST_CASE("CPUs are of one NUMA node where they can be") {
   job_graph graph("g");
   add_role(graph, "two", 1, {.cpus = 2});
@@ -162,6 +181,15 @@ TEST_CASE("CPUs are those near the GPU") {
   CHECK(place_of(places, "trainer.0").cpus == numbers{4, 5});
   CHECK(place_of(places, "trainer.1").cpus == numbers{6, 7});
   CHECK(place_of(places, "reader.0").cpus == numbers{0, 1, 2});
+}
+
+TEST_CASE("a GPU is taken where the CPUs for it are") {
+  job_graph graph("g");
+  add_role(graph, "trainer", 1, {.cpus = 3, .gpus = 1});
+  const std::vector<node_resources> nodes = {node_of("a", {2, 4}, 64 * gib, {2, 2})};
+  const std::vector<instance_place> places = place_all(graph, nodes);
+  CHECK(places[0].gpus == uuids{"a-gpu2"});
+  CHECK(places[0].cpus == numbers{2, 3, 4});
 }
 
 TEST_CASE("the GPUs of an instance are near each other") {
@@ -224,6 +252,41 @@ TEST_CASE("what fits no node is told with what each has free") {
         "cpus free");
 }
 
+TEST_CASE("of what cannot be placed the one that was reached last is told") {
+  job_graph graph("g");
+  add_role(graph, "large", 1, {.cpus = 12});
+  add_role(graph, "medium", 1, {.cpus = 10, .memory = gib});
+  add_role(graph, "small", 1, {.cpus = 9});
+  // With the large one on `a` the small one is left over; with it on `b` the medium one
+  // is.
+  const std::vector<node_resources> nodes = {node_of("a", {20}, 0),
+                                             node_of("b", {17}, gib)};
+  CHECK(why_not(graph, nodes) ==
+        "small.0 cannot be placed: needs 9 cpus; a: 8 cpus free; b: 7 cpus free");
+}
+
+TEST_CASE("what no placement is better than") {
+  const std::vector<placement_amount> free = {{3, 4, 0}, {3, 4, 1}, {3, 9, 0}};
+  const auto fewest = [&](const placement_amount& each, std::uint64_t bundles) {
+    placement_load load;
+    placement_bundle one;
+    one.need = each;
+    for (std::uint64_t i = 0; i < bundles; ++i) load.add(one);
+    return fewest_nodes(load, free);
+  };
+  CHECK(fewest({1, 0, 0}, 3) == 1);
+  CHECK(fewest({1, 0, 0}, 4) == 2);
+  // Two of them fit on no node, though two nodes have CPUs enough for three.
+  CHECK(fewest({2, 0, 0}, 3) == 3);
+  CHECK(fewest({0, 3, 0}, 3) == 1);
+  CHECK(fewest({0, 0, 1}, 2) == 4);
+  CHECK(fewest({}, 5) == 1);
+
+  CHECK(least_squares({0, 0, 0}, {9, 9, 9}, 4) == 4 + 1 + 1);
+  CHECK(least_squares({0, 0, 0}, {1, 9, 0}, 4) == 1 + 9);
+  CHECK(least_squares({2, 0}, {9, 9}, 2) == 4 + 4);
+}
+
 TEST_CASE("of many nodes some are named, and the others counted") {
   job_graph graph("g");
   add_role(graph, "wide", 1, {.cpus = 3});
@@ -274,7 +337,6 @@ TEST_CASE("a graph of 1,000 instances is placed on 100 nodes, the same way each 
   const auto began = std::chrono::steady_clock::now();
   const std::vector<instance_place> places = place_all(graph, nodes);
   const auto took = std::chrono::steady_clock::now() - began;
-  MESSAGE("placed in ", std::chrono::duration<double, std::milli>(took).count(), " ms");
   // Fifty times the goal, for sanitizers and neighbours.
   CHECK(took < std::chrono::milliseconds(2500));
   CHECK(broken(graph, nodes, places) == "");
