@@ -1,9 +1,9 @@
 #!/bin/bash
-# Builds and runs the tests: bash tests/run.sh [--quick | --full] [--strict]
+# Builds and runs the tests: bash tests/run.sh [--quick | --slow | --full] [--strict]
 #   --quick   unit tests
-#   default   also process tests, all of it as in Docker, both sanitizers, fuzzing, consumers,
-#             headers, format
-#   --full    also clang-tidy, many more seeds, and processes under the address sanitizer
+#   default   also process tests, all of it as in Docker, a soak, consumers, headers, format
+#   --slow    instead: both sanitizers, fuzzing, planted bugs, the GPU suite on the emulation
+#   --full    both, and clang-tidy, many more seeds, and processes under the address sanitizer
 #   --strict  a warning is an error (what CI runs)
 # Installs what it needs first (Debian 12 or 13, Ubuntu 24.04; as root or with sudo). What fails is
 # run once more: what passes then is listed at the end as "flaky: NAME" with what it printed, and does
@@ -18,9 +18,9 @@ level=default
 warnings=()
 for argument in "$@"; do
   case $argument in
-    --quick | --full) level=${argument#--} ;;
+    --quick | --slow | --full) level=${argument#--} ;;
     --strict) warnings=(-Dwerror=true) ;;
-    *) die "unknown argument: $argument (--quick, --full, --strict)" ;;
+    *) die "unknown argument: $argument (--quick, --slow, --full, --strict)" ;;
   esac
 done
 
@@ -35,14 +35,15 @@ declare -A sanitizers=([asan]=address,undefined [tsan]=thread) suites_of=(
 
 configure_sanitized() {
   local folder=$root/build-$1
-  # Role graphs have not been through the sanitizers yet: with --full they are.
-  local how=("${few_steps[@]}" -Doptimization=0 -Dcpp_args=-g1 -Dexamples=disabled -Dbenchmarks=disabled
-    -Dgraphs=disabled)
+  local how=("${few_steps[@]}" -Doptimization=0 -Dcpp_args=-g1 -Dexamples=disabled -Dbenchmarks=disabled)
   [ "$level" = full ] && how=(-Dunity=on -Dunity_size=8 -Dfor_tests_only=false -Doptimization=1
-    -Dcpp_args= -Dexamples=enabled -Dbenchmarks=enabled -Dgraphs=auto)
+    -Dcpp_args= -Dexamples=enabled -Dbenchmarks=enabled)
   CC=clang CXX=clang++ configure "$folder" -Db_sanitize="${sanitizers[$1]}" -Db_lundef=false \
     -Ddebug=true -Dtests=enabled "${how[@]}" "${warnings[@]}"
 }
+
+# What takes the better part of an hour, since it compiles everything twice more.
+is_slow() { [ "$level" = slow ] || [ "$level" = full ]; }
 
 # Each "runs" under true, as meson has no word for building tests alone.
 build_ahead() {
@@ -93,11 +94,14 @@ compiled_checks() {
 # Most tests wait, and compiling keeps the processors busy: it is done beside them, at a low priority. What
 # runs what it has compiled gets a fourth of a busy processor. Its output and its counts are kept for the end.
 compile_beside() {
-  (
-    renice -n 19 "$BASHPID" >/dev/null
-    build_ahead asan
-    build_ahead tsan
-  )
+  if is_slow; then
+    (
+      renice -n 19 "$BASHPID" >/dev/null
+      build_ahead asan
+      build_ahead tsan
+    )
+  fi
+  [ "$level" = slow ] && return
   renice -n 5 "$BASHPID" >/dev/null
   passed=0 failed=0
   compiled_checks >"$build/compiled.log" 2>&1
@@ -133,21 +137,23 @@ as_in_docker() {
 }
 
 packages=("${build_packages[@]}" "${test_packages[@]}" mold)
-if [ "$level" != quick ]; then
-  packages+=(clang libclang-rt-dev llvm)
+is_slow && packages+=(clang libclang-rt-dev llvm)
+if [ "$level" = default ] || [ "$level" = full ]; then
   apt-cache show clang-format-14 >/dev/null 2>&1 && packages+=(clang-format-14)
 fi
 [ "$level" = full ] && packages+=(clang-tidy clang-tools)
 require_packages "${packages[@]}"
 
 # First, as it takes seconds: an hour is too long to wait for news of a space.
-[ "$level" = quick ] || step "clang-format agrees" format_is_right || finish
+if [ "$level" = default ] || [ "$level" = full ]; then
+  step "clang-format agrees" format_is_right || finish
+fi
 
 command -v mold >/dev/null && export CXX_LD=mold
 # Most tests wait.
 jobs=$((2 * $(nproc)))
 # How many seeds the simulation tries: tests read it, the library reads no environment.
-declare -A seeds=([quick]=100 [default]=200 [full]=20000)
+declare -A seeds=([quick]=100 [default]=200 [slow]=200 [full]=20000)
 export MANYWORLDS_TEST_SEEDS=${seeds[$level]}
 [ "$level" = full ] && export MANYWORLDS_TEST_CROWD=128 MANYWORLDS_ROLL_OUT_SECONDS=60 \
   MANYWORLDS_TEST_KILLS=100 MANYWORLDS_TEST_LONG=1 MANYWORLDS_TEST_FETCH=1 \
@@ -172,7 +178,6 @@ if [ "$level" = quick ]; then
   run_tests "$build" unit 1 --suite unit --suite checks --no-suite more_machines
   finish
 fi
-step "everything builds" everything_builds
 
 # Processes mostly wait, and what they run is what the unit tests run: without the sanitizers but in --full.
 if [ "$level" = full ]; then
@@ -181,23 +186,28 @@ else
   suites_of[asan]+=' --no-suite more_machines'
   suites_of[tsan]+=' --no-suite more_machines'
 fi
+[ "$level" = slow ] || step "everything builds" everything_builds
 rm -f "$build"/ahead-*.done "$build/compiled.counts"
 compile_beside &
 beside=$!
 
-say "unit and process tests"
-crowded=()
-[ "$level" = full ] && crowded=(--suite crowded)
-run_tests "$build" unit 1 --suite unit --suite checks --suite process "${crowded[@]}"
-as_in_docker
-say "soak: 60 s of 8 processes in 30 worlds, hurt at random"
-run_tests "$build" soak 1 --suite soak
-say "planted bugs, and the GPU suite on the emulation"
-run_tests "$build" slow_checks 1 --suite slow_checks
-export MANYWORLDS_TEST_SEEDS=$((${seeds[$level]} / 20))
-unset MANYWORLDS_TEST_CROWD
-sanitized asan
-sanitized tsan
-count_compiled
+if [ "$level" != slow ]; then
+  say "unit and process tests"
+  crowded=()
+  [ "$level" = full ] && crowded=(--suite crowded)
+  run_tests "$build" unit 1 --suite unit --suite checks --suite process "${crowded[@]}"
+  as_in_docker
+  say "soak: 60 s of 8 processes in 30 worlds, hurt at random"
+  run_tests "$build" soak 1 --suite soak
+fi
+if is_slow; then
+  say "planted bugs, and the GPU suite on the emulation"
+  run_tests "$build" slow_checks 1 --suite slow_checks
+  export MANYWORLDS_TEST_SEEDS=$((${seeds[$level]} / 20))
+  unset MANYWORLDS_TEST_CROWD
+  sanitized asan
+  sanitized tsan
+fi
+[ "$level" = slow ] || count_compiled
 [ "$level" = full ] && step "clang-tidy finds nothing" tidy_finds_nothing
 finish
