@@ -13,8 +13,6 @@
 namespace manyworlds::inline v0::detail {
 
 constexpr recorded_time shortest_pause = 50;
-constexpr recorded_time longest_pause = 5000;
-
 recorded_time pause_after(std::size_t failures) noexcept {
   recorded_time pause = shortest_pause;
   for (std::size_t n = 1; n < failures && pause < longest_pause; ++n) pause *= 2;
@@ -30,7 +28,7 @@ static void prune(std::vector<recorded_time>& times, duration window, recorded_t
 
 void failover_coordinator::failed(std::size_t instance, recorded_time now,
                                   const std::string& why) {
-  instance_record& record = job_.charge(instance);
+  instance_record& record = job_.change_last(instance);
   const graph_role& role = job_.role_of(instance);
   if (role.restarts == restart_when::never) {
     give_up(instance, now, why);
@@ -48,7 +46,7 @@ void failover_coordinator::failed(std::size_t instance, recorded_time now,
 }
 
 void failover_coordinator::lost_with_node(std::size_t instance, recorded_time now) {
-  instance_record& record = job_.change(instance);
+  instance_record& record = job_.change_last(instance);
   record.place.node.clear();
   recover(instance, now);
 }

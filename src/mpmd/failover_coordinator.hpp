@@ -43,6 +43,8 @@ class failover_coordinator {
   const instance_regions& regions_;
 };
 
+inline constexpr recorded_time longest_pause = 5000;
+
 /// Returns how many milliseconds pass between a failure and the next try: 50 after the
 /// first, and twice as many after each further one, up to 5 s.
 [[nodiscard]] recorded_time pause_after(std::size_t failures) noexcept;

@@ -245,14 +245,14 @@ std::vector<context_write> job_context::take_changes() {
   if (is_new_) all.push_back({std::string(graph_row), graph_.to_json()});
   if ((is_new_ || is_job_changed_) && !is_job_last) put_job();
   for (const std::size_t n : changed_)
-    if (!charged_.contains(n)) put_instance(n);
-  for (const std::size_t n : charged_) put_instance(n);
+    if (!last_.contains(n)) put_instance(n);
+  for (const std::size_t n : last_) put_instance(n);
   if (is_job_changed_ && is_job_last) put_job();
   for (context_write& fact : new_facts_) all.push_back(std::move(fact));
   is_new_ = false;
   is_job_changed_ = false;
   changed_.clear();
-  charged_.clear();
+  last_.clear();
   new_facts_.clear();
   return all;
 }

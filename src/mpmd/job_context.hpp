@@ -114,10 +114,10 @@ class job_context {
     is_job_changed_ = true;
     return job_;
   }
-  /// Returns the record of an instance that a failure is charged to. It is written behind
-  /// the others: until then its end is not yet recorded, and is concluded from again.
-  [[nodiscard]] instance_record& charge(std::size_t n) {
-    charged_.insert(n);
+  /// Returns the record of an instance by which others change. It is written behind them:
+  /// until then its end or loss is not recorded, and is concluded from again.
+  [[nodiscard]] instance_record& change_last(std::size_t n) {
+    last_.insert(n);
     return change(n);
   }
   /// Lets the instances of the start wait for their next one, without places.
@@ -150,7 +150,7 @@ class job_context {
   bool is_new_ = false;
   bool is_job_changed_ = false;
   std::set<std::size_t> changed_;
-  std::set<std::size_t> charged_;
+  std::set<std::size_t> last_;
   std::vector<context_write> new_facts_;
 };
 

@@ -22,14 +22,16 @@ job_manager::job_manager(job_context context, manager_limits limits, recorded_ti
     if (!job_.at(n).place.node.empty()) nodes_.expect(job_.at(n).place.node, now);
 }
 
+constexpr recorded_time longest_wait = INT64_MAX;
+
 // --- what is heard --------------------------------------------------------------------
 
 void job_manager::node_came(const node_resources& resources, std::string agent,
                             const std::vector<instance_report>& has) {
-  std::map<std::size_t, instance_report> known;
+  std::vector<std::pair<std::size_t, instance_report>> known;
   for (const instance_report& report : has)
-    if (const auto n = job_.find(report.instance)) known.emplace(*n, report);
-  nodes_.came(resources, std::move(agent), std::move(known));
+    if (const auto n = job_.find(report.instance)) known.emplace_back(*n, report);
+  nodes_.came(resources, std::move(agent), known);
 }
 
 void job_manager::node_lost(std::string_view node, bool is_dead, recorded_time now) {
@@ -62,6 +64,7 @@ void job_manager::decide(recorded_time now) {
   waits_for_.clear();
   is_again_due_ = false;
   if (is_over()) return;
+  drop_old_questions();
   conclude_ends(now);
   lose_absent_nodes(now);
   if (job_.job().stage < job_stage::stopping) {
@@ -73,25 +76,47 @@ void job_manager::decide(recorded_time now) {
     is_again_due_ = job_.has_changes_of_job();
     if (!is_again_due_) scheduler_.start_what_may(now);
   }
-  conclude_stage();
+  conclude_stage(now);
 }
 
 /// An end counts once: by then the record is of that incarnation and still running.
 void job_manager::conclude_ends(recorded_time now) {
+  for (const heard_end& end : nodes_.take_ends()) conclude_end_of(end, now);
+  if (job_.job().stage < job_stage::stopping) return;
+  // What was recorded and never ordered is not started.
   for (std::size_t n = 0; n < job_.size(); ++n) {
     const instance_record& record = job_.at(n);
-    const bool may_end = record.phase == instance_phase::running ||
-                         record.phase == instance_phase::waiting;
-    if (!may_end) continue;
-    const instance_report* const report = nodes_.current(n, record);
-    if (report == nullptr || report->life != instance_life::ended) continue;
-    if (record.phase == instance_phase::running) {
-      conclude_end(n, report->exit, now);
-    } else if (record.exit != report->exit) {
-      // It was ended with its region.
-      job_.change(n).exit = report->exit;
-    }
+    const node_view* const node = nodes_.find(record.place.node);
+    const bool was_never_ordered =
+        record.phase == instance_phase::running && node != nullptr && node->is_there() &&
+        node->agent == record.agent && nodes_.current(n, record) == nullptr &&
+        !node->told.contains(n);
+    if (was_never_ordered) job_.change(n).phase = instance_phase::ended;
   }
+}
+
+void job_manager::conclude_end_of(const heard_end& end, recorded_time now) {
+  const instance_record& record = job_.at(end.instance);
+  const instance_report* const report = nodes_.current(end.instance, record);
+  const bool is_it = report != nullptr && report->life == instance_life::ended &&
+                     record.incarnation == end.incarnation;
+  if (!is_it) return;
+  if (record.phase == instance_phase::running) {
+    conclude_end(end.instance, report->exit, now);
+    // Its controller is asked first.
+    if (record.phase == instance_phase::running) nodes_.keep_end(end);
+  } else if (record.exit != report->exit) {
+    // It was ended with its region, or with the job.
+    job_.change(end.instance).exit = report->exit;
+  }
+}
+
+void job_manager::drop_old_questions() {
+  std::erase_if(questions_, [&](const auto& each) {
+    const instance_record& record = job_.at(each.first);
+    return record.phase != instance_phase::running ||
+           record.incarnation != each.second.incarnation;
+  });
 }
 
 void job_manager::conclude_end(std::size_t instance, const instance_exit& exit,
@@ -138,25 +163,36 @@ bool job_manager::must_ask(std::size_t instance, recorded_time now) {
 
 /// An agent that is dead has taken its instances with it. One that is only silent may be
 /// cut off, and its instances live.
+bool job_manager::is_gone(const node_view* node, recorded_time now) const noexcept {
+  if (node == nullptr) return true;
+  if (node->is_there()) return false;
+  return node->is_dead || now - node->absent_since >= limits_.cut_off;
+}
+
 void job_manager::lose_absent_nodes(recorded_time now) {
   for (std::size_t n = 0; n < job_.size(); ++n) {
     const instance_record& record = job_.at(n);
-    if (record.phase != instance_phase::running) continue;
+    if (record.place.node.empty()) continue;
     const node_view* const node = nodes_.find(record.place.node);
-    bool is_lost = false;
-    if (node == nullptr) {
-      is_lost = true;
-    } else if (node->is_there()) {
-      is_lost = node->agent != record.agent;
-    } else {
-      is_lost = node->is_dead || now - node->absent_since >= limits_.cut_off;
-    }
-    if (!is_lost) continue;
+    const bool is_node_gone = is_gone(node, now);
+    const bool is_replaced =
+        !is_node_gone && node->is_there() && node->agent != record.agent;
+    if (record.phase != instance_phase::running || (!is_node_gone && !is_replaced))
+      continue;
     if (job_.job().stage >= job_stage::stopping) {
       job_.change(n).phase = instance_phase::ended;
     } else {
       failover_.lost_with_node(n, now);
     }
+  }
+  // What waits for its next start is placed anew: also members of a region that wait
+  // only since now.
+  for (std::size_t n = 0; n < job_.size(); ++n) {
+    const instance_record& record = job_.at(n);
+    const bool has_place =
+        record.phase == instance_phase::waiting && !record.place.node.empty();
+    if (has_place && is_gone(nodes_.find(record.place.node), now))
+      job_.change(n).place.node.clear();
   }
 }
 
@@ -191,7 +227,7 @@ void job_manager::place(recorded_time now) {
     is_again_due_ = job_.has_changes_of_job();
     if (is_again_due_) return;
     // What is left of the last time still holds what is to be given out.
-    if (has_living()) return;
+    if (has_living(now)) return;
     const std::size_t there = nodes_.resources().size();
     const bool are_all = there >= limits_.nodes;
     if (are_all) trouble = scheduler_.place_all();
@@ -202,8 +238,12 @@ void job_manager::place(recorded_time now) {
     const recorded_time limit = is_first ? limits_.join : limits_.no_place;
     if (!unplaced_since_) unplaced_since_ = is_first ? began_ : now;
     waits_for_ = *trouble;
-    if ((are_all && is_first) || now - *unplaced_since_ >= limit)
-      failover_.end_job(1, *trouble);
+    const bool is_over = (are_all && is_first) || now - *unplaced_since_ >= limit;
+    if (!is_over) return;
+    // A job that has run goes on with the nodes that are left, if it fits.
+    if (!is_first && !are_all) trouble = scheduler_.place_all();
+    if (trouble) failover_.end_job(1, *trouble);
+    unplaced_since_.reset();
     return;
   }
   trouble = scheduler_.place_again();
@@ -218,7 +258,7 @@ void job_manager::place(recorded_time now) {
   failover_.restart_job(now, *trouble);
 }
 
-void job_manager::conclude_stage() {
+void job_manager::conclude_stage(recorded_time now) {
   const job_record& job = job_.job();
   if (job.stage == job_stage::starting && job.is_placed && scheduler_.is_all_ready())
     job_.change_job().stage = job_stage::running;
@@ -237,15 +277,17 @@ void job_manager::conclude_stage() {
     if (drivers > 0 && ended == drivers)
       failover_.end_job(code, code == 0 ? "its drivers have ended" : "a driver failed");
   }
-  if (job.stage == job_stage::stopping && !has_living())
+  if (job.stage == job_stage::stopping && !has_living(now))
     job_.change_job().stage = job_stage::stopped;
 }
 
-bool job_manager::has_living() const {
-  for (const auto& [name, view] : nodes_.all())
+bool job_manager::has_living(recorded_time now) const {
+  for (const auto& [name, view] : nodes_.all()) {
+    // What was recorded for a node may live there before its agent has come.
+    if (!view.is_there() && !is_gone(&view, now)) return true;
     for (const auto& [n, report] : view.instances)
       if (report.life != instance_life::ended) return true;
-  // What was recorded for a node may live there before its agent has come.
+  }
   for (std::size_t n = 0; n < job_.size(); ++n)
     if (job_.at(n).phase == instance_phase::running) return true;
   return false;
@@ -308,6 +350,8 @@ void job_manager::order_about_report(node_view& view, const std::string& node,
   }
   // An end that a controller is asked about is not recorded yet.
   if (is_current && record.phase == instance_phase::running) return;
+  // Nor is one that was heard after the last conclusions.
+  if (is_current && record.exit != report.exit) return;
   order.kind = agent_order::what::recorded;
   if (is_new_order(view, instance, order)) all.push_back(order);
   // The agent forgets it, and so does the view: its successor is another report.
@@ -320,22 +364,23 @@ std::optional<recorded_time> job_manager::next_due(recorded_time now) const {
   if (is_over()) return std::nullopt;
   if (is_again_due_) return now;
   std::optional<recorded_time> due = scheduler_.next_start(now);
+  // What is past was concluded from, or waits for something that is heard.
   const auto by = [&](recorded_time at) {
-    at = std::max(at, now + 1);
-    if (!due || at < *due) due = at;
+    if (at > now && (!due || at < *due)) due = at;
   };
   for (const auto& [name, view] : nodes_.all())
-    if (!view.is_there()) by(view.absent_since + limits_.cut_off);
+    if (!view.is_there() && !view.is_dead) by(view.absent_since + limits_.cut_off);
   for (const auto& [n, asked] : questions_) by(asked.until);
   for (const auto& [n, since] : unready_) {
     const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(
         job_.role_of(n).ready_within);
-    by(since.second + limit.count());
+    by(limit.count() < longest_wait - since.second ? since.second + limit.count()
+                                                   : longest_wait);
   }
-  if (!job_.job().is_placed)
-    by((unplaced_since_ ? *unplaced_since_ : began_) +
-       std::max(limits_.join, limits_.no_place));
-  if (unplaced_since_) by(*unplaced_since_ + limits_.no_place);
+  const bool is_first = job_.job().restart_count == 0 && !job_.job().is_placed;
+  const recorded_time since = unplaced_since_.value_or(began_);
+  if (!job_.job().is_placed || unplaced_since_)
+    by(since + (is_first ? limits_.join : limits_.no_place));
   return due;
 }
 

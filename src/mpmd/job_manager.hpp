@@ -92,9 +92,13 @@ class job_manager {
   void lose_absent_nodes(recorded_time now);
   void end_what_is_never_ready(recorded_time now);
   void place(recorded_time now);
-  void conclude_stage();
+  void conclude_stage(recorded_time now);
   /// Returns whether anything of the job still lives, or may.
-  [[nodiscard]] bool has_living() const;
+  [[nodiscard]] bool has_living(recorded_time now) const;
+  /// Returns whether what was on that node is gone with it.
+  [[nodiscard]] bool is_gone(const node_view* node, recorded_time now) const noexcept;
+  void conclude_end_of(const heard_end& end, recorded_time now);
+  void drop_old_questions();
   void order_about_running(std::size_t instance, std::vector<agent_order>& all);
   void order_about_report(node_view& view, const std::string& node, std::size_t instance,
                           const instance_report& report, std::vector<agent_order>& all);

@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "mpmd/failover_coordinator.hpp"
+#include "mpmd/start_order.hpp"
+
 namespace manyworlds::inline v0::detail {
 
 job_scheduler::job_scheduler(job_context& job, const instance_regions& regions,
                              const node_views& nodes)
-    : job_(job), regions_(regions), nodes_(nodes), after_(job.graph().roles().size()) {
-  const auto& roles = job.graph().roles();
-  for (std::size_t later = 0; later < roles.size(); ++later)
-    for (const std::string& name : roles[later].after_roles)
-      for (std::size_t earlier = 0; earlier < roles.size(); ++earlier)
-        if (roles[earlier].name == name) after_[later].push_back(earlier);
-}
+    : job_(job), regions_(regions), nodes_(nodes), after_(after_lists(job.graph())) {}
 
 // --- places ---------------------------------------------------------------------------
 
@@ -104,7 +101,22 @@ std::vector<bool> job_scheduler::regions_that_end() const {
         all[regions_.number_of(n)] = true;
     }
   }
+  // An earlier incarnation may live where no agent has come yet.
+  for (std::size_t n = 0; n < job_.size(); ++n) {
+    const instance_record& record = job_.at(n);
+    const node_view* const node = nodes_.find(record.place.node);
+    const bool may_live = record.phase == instance_phase::waiting &&
+                          record.incarnation > 0 && node != nullptr &&
+                          !node->is_there() && !node->is_dead;
+    if (may_live) all[regions_.number_of(n)] = true;
+  }
   return all;
+}
+
+/// A time that lies further ahead than any pause was recorded by another clock, or by
+/// this one before it was set back.
+static bool is_pause_over(const instance_record& record, recorded_time now) noexcept {
+  return record.not_before <= now || record.not_before > now + longest_pause;
 }
 
 void job_scheduler::start_what_may(recorded_time now) {
@@ -114,7 +126,7 @@ void job_scheduler::start_what_may(recorded_time now) {
     if (job_.at(n).phase != instance_phase::waiting) continue;
     const auto& after = after_[job_.role_number(n)];
     const node_view* const node = nodes_.find(job_.at(n).place.node);
-    const bool may = job_.at(n).not_before <= now && !ends[regions_.number_of(n)] &&
+    const bool may = is_pause_over(job_.at(n), now) && !ends[regions_.number_of(n)] &&
                      node != nullptr && node->is_there() &&
                      std::all_of(after.begin(), after.end(),
                                  [&](std::size_t role) { return ready[role]; });

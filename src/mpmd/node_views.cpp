@@ -5,12 +5,14 @@
 namespace manyworlds::inline v0::detail {
 
 void node_views::came(const node_resources& resources, std::string agent,
-                      std::map<std::size_t, instance_report> has) {
+                      const std::vector<std::pair<std::size_t, instance_report>>& has) {
   node_view& view = nodes_[resources.name];
   view.resources = resources;
   view.agent = std::move(agent);
-  view.instances = std::move(has);
+  view.has_come = true;
+  view.instances.clear();
   view.told.clear();
+  for (const auto& [instance, report] : has) heard(resources.name, instance, report);
 }
 
 void node_views::expect(std::string_view node, recorded_time since) {
@@ -32,6 +34,8 @@ bool node_views::heard(std::string_view node, std::size_t instance,
                        instance_report report) {
   node_view* const view = find(node);
   if (view == nullptr || !view->is_there()) return false;
+  if (report.life == instance_life::ended)
+    ends_.push_back({instance, report.incarnation});
   view->instances.insert_or_assign(instance, std::move(report));
   return true;
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "manyworlds/mpmd/node_resources.hpp"
@@ -42,6 +43,8 @@ struct node_view {
   /// While none is there: since when, and whether it is known to be dead.
   recorded_time absent_since = 0;
   bool is_dead = false;
+  /// Whether one was ever there while this master was.
+  bool has_come = false;
   /// What it has, by instance. An agent has one incarnation of an instance at a time.
   std::map<std::size_t, instance_report> instances;
   /// The last order about each, to this process of the agent.
@@ -50,18 +53,31 @@ struct node_view {
   [[nodiscard]] bool is_there() const noexcept { return !agent.empty(); }
 };
 
+/// The end of an incarnation, as it was heard first.
+struct heard_end {
+  std::size_t instance = 0;
+  std::uint64_t incarnation = 0;
+};
+
 /// All agents that were ever heard of, by the names of their nodes.
 class node_views {
  public:
   /// An agent says what it has. Another process than before knows nothing of what that
   /// one had started, and that has ended.
+  /// Ends are in the order in which they came to be.
   void came(const node_resources& resources, std::string agent,
-            std::map<std::size_t, instance_report> has);
+            const std::vector<std::pair<std::size_t, instance_report>>& has);
   /// Notes a node that has an agent to come, since that time.
   void expect(std::string_view node, recorded_time since);
   void lost(std::string_view node, bool is_dead, recorded_time now);
   /// Returns false if no agent is there on that node.
   bool heard(std::string_view node, std::size_t instance, instance_report report);
+
+  /// Returns the ends that were heard since the last call, the first one first: the cause
+  /// of others is named, and not the lowest number (law G-e).
+  [[nodiscard]] std::vector<heard_end> take_ends() { return std::exchange(ends_, {}); }
+  /// Puts back one that cannot be concluded from yet.
+  void keep_end(heard_end end) { ends_.push_back(end); }
 
   [[nodiscard]] node_view* find(std::string_view node);
   [[nodiscard]] const node_view* find(std::string_view node) const;
@@ -81,6 +97,7 @@ class node_views {
 
  private:
   std::map<std::string, node_view, std::less<>> nodes_;
+  std::vector<heard_end> ends_;
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -269,10 +269,100 @@ TEST_CASE("graph: an instance that is not ready in time has failed") {
   job.start_master();
   for (int i = 0; i < 40; ++i) {
     job.turn();
+    job.let_programs_go_on(true);
     job.let_pass(200);
   }
-  CHECK(job.incarnation(id("server", 0)) >= 1);
+  // Neither was ready, so that each was ended and another one follows.
+  CHECK(job.incarnation(id("server", 0)) >= 2);
   CHECK(job.record(id("server", 0)).failures.size() >= 1);
+}
+
+TEST_CASE("graph G-d: what waits for a node that is lost is placed anew") {
+  mw::job_graph g("ring");
+  g.role("actor").run({"actor"}).count(4).need(
+      {.cpus = 1, .memory = 0, .gpus = 0, .labels = {}});
+  g.edge("ring", "actor", "actor").bulk(mw::group).restart_together();
+  g.place({"actor"}, mw::place_rule::spread);
+  g.role("late").run({"late"}).after("actor");
+  managed_job job(g, {"a", "b"});
+  job.settle();
+  // Several of one region are lost with their node, which does not come back.
+  job.kill_agent("b");
+  job.settle();
+  CHECK(job.living() == 5);
+  for (std::uint32_t n = 0; n < 4; ++n) CHECK(job.incarnation(id("actor", n)) == 2);
+  CHECK(job.manager().context().job().restart_count == 0);
+}
+
+TEST_CASE("graph G-e: the first to end is charged, whatever its number") {
+  mw::job_graph g("ring");
+  g.role("actor").run({"actor"}).count(2);
+  g.edge("ring", "actor", "actor").bulk(mw::group).restart_together();
+  managed_job job(g, {"a"});
+  job.settle();
+  REQUIRE(job.end_program(id("actor", 1), 9));
+  REQUIRE(job.end_program(id("actor", 0), 1));
+  job.settle();
+  CHECK(job.record(id("actor", 1)).failures.size() == 1);
+  CHECK(job.record(id("actor", 0)).failures.empty());
+}
+
+TEST_CASE("graph: a job that is told to stop before anything was ordered is over") {
+  managed_job job(serving_job(), {"a"});
+  job.start_master();
+  job.turn();
+  // It records what it starts, and dies before it orders that.
+  job.turn(6);
+  REQUIRE_FALSE(job.has_master());
+  job.start_master();
+  job.manager().stop("enough");
+  job.settle(10);
+  CHECK(job.stage() == job_stage::stopped);
+  CHECK(job.living() == 0);
+}
+
+TEST_CASE("graph: a silent agent's instances live until it is cut off") {
+  managed_job job(serving_job(), {"a", "b"});
+  job.settle();
+  job.cut_off("b");
+  for (int i = 0; i < 20; ++i) {
+    job.turn();
+    job.let_pass(1000);
+  }
+  CHECK(job.living() == 5);
+  CHECK(job.starts(id("decode", 0)) + job.starts(id("decode", 1)) == 2);
+  // It is back in time: nothing was replaced.
+  job.heal("b");
+  job.settle();
+  CHECK(job.living() == 5);
+  CHECK(job.incarnation(id("decode", 0)) == 1);
+  CHECK(job.incarnation(id("decode", 1)) == 1);
+}
+
+TEST_CASE("graph B49: a role's controller is asked before a failover, and may decline") {
+  mw::job_graph g("trained");
+  g.role("trainer").run({"trainer"});
+  g.role("worker").run({"worker"}).count(2).controller("trainer");
+  managed_job job(g, {"a"});
+  job.settle();
+  REQUIRE(job.end_program(id("worker", 1), 1));
+  job.turn();
+  REQUIRE(job.asked() == id("worker", 1));
+  CHECK(job.incarnation(id("worker", 1)) == 1);
+  job.manager().answered(id("worker", 1), 1, true);
+  job.settle();
+  CHECK(job.incarnation(id("worker", 1)) == 2);
+  CHECK(job.manager().context().job().restart_count == 0);
+  // Silence is a no, and then the whole job starts again.
+  REQUIRE(job.end_program(id("worker", 0), 1));
+  job.settle();
+  CHECK(job.manager().context().job().restart_count == 1);
+  // A controller that is itself away is not asked.
+  REQUIRE(job.end_program(id("trainer", 0), 1));
+  REQUIRE(job.end_program(id("worker", 0), 1));
+  job.settle();
+  CHECK(job.manager().context().job().restart_count == 1);
+  CHECK(job.is_ready(id("worker", 0)));
 }
 
 TEST_CASE("graph B5: what fits nowhere is refused before anything starts") {
@@ -325,7 +415,9 @@ void hurt(managed_job& job) {
     case 3: {
       const char* const node = job.random().below(2) == 0 ? "a" : "b";
       job.kill_agent(node);
-      job.start_agent(node);
+      // Half of them stay away: c is always there. Until all are there, a job does not
+      // begin.
+      if (!job.has_begun() || job.random().below(2) == 0) job.start_agent(node);
       break;
     }
     default:
@@ -339,7 +431,7 @@ TEST_CASE(
     "graph B56, G-a to G-e: whatever dies after whichever record, the end is the same") {
   for (std::uint64_t seed = 0; seed < seeds_to_try(300); ++seed) {
     CAPTURE(seed);
-    managed_job job(mixed_job(), {"a", "b"}, seed);
+    managed_job job(mixed_job(), {"a", "b", "c"}, seed);
     for (int step = 0; step < 80; ++step) {
       if (!job.has_master()) job.start_master();
       const bool dies = job.random().below(4) == 0;
@@ -352,11 +444,13 @@ TEST_CASE(
       job.let_pass(static_cast<std::int64_t>(job.random().below(400)));
       if (job.random().below(3) == 0) hurt(job);
     }
-    job.settle(120);
+    // A node that was lost while no master was there is cut off after 30 s.
+    job.settle(400);
+    CAPTURE(job.manager().context().job().why);
     CHECK(job.stage() == job_stage::running);
     CHECK(job.living() == 8);
     for (const char* const role : {"prefill", "decode", "actor", "router"}) {
-      for (std::uint32_t n = 0; n < 2; ++n) {
+      for (std::uint32_t n = 0; n < 3; ++n) {
         const auto found = job.manager().context().find({role, n});
         if (!found) continue;
         CHECK(job.is_ready({role, n}));
@@ -364,6 +458,12 @@ TEST_CASE(
         CHECK(job.record({role, n}).failures.size() <= job.kills({role, n}));
       }
     }
+    // The members of a region do not outlive each other.
+    CHECK(job.began_after_end_of({"actor", 0}, {"actor", 1}));
+    CHECK(job.began_after_end_of({"actor", 1}, {"actor", 0}));
+    // Nothing is due while nothing happens.
+    const auto due = job.manager().next_due(job.now());
+    CHECK((!due || *due > job.now() + 1));
     // Law G-f.
     job.manager().stop("enough");
     job.settle(20);

@@ -58,6 +58,8 @@ class managed_job {
   }
   void kill_master() { manager_.reset(); }
   [[nodiscard]] bool has_master() const { return manager_ != nullptr; }
+  /// Returns whether places were ever recorded.
+  [[nodiscard]] bool has_begun() const { return has_begun_; }
 
   /// One turn of the master. It dies after that number of steps, of which each record and
   /// each order is one; nothing: it lives.
@@ -71,6 +73,7 @@ class managed_job {
       if (left-- == 0) return kill_master();
       keep(change);
     }
+    if (manager_->context().job().is_placed) has_begun_ = true;
     for (const mw::detail::agent_order& order : manager_->orders()) {
       if (left-- == 0) return kill_master();
       obey(order, manager_->context());
@@ -99,9 +102,17 @@ class managed_job {
   void kill_agent(const std::string& node) {
     model_agent& agent = agents_[node];
     if (manager_ && agent.is_connected) manager_->node_lost(node, true, now_);
+    for (const auto& [id, has] : agent.has)
+      if (is_alive(has)) last_ends_[id] = ++processes_;
     agent = {};
-    ++node_deaths_;
   }
+  /// Its link breaks, and it lives on; `heal` lets it find the master again.
+  void cut_off(const std::string& node) {
+    cut_.insert(node);
+    agents_[node].is_connected = false;
+    if (manager_) manager_->node_lost(node, false, now_);
+  }
+  void heal(const std::string& node) { cut_.erase(node); }
   /// A program ends by itself. Returns false if none of that name runs.
   bool end_program(const mw::instance_id& id, int code) {
     for (auto& [name, agent] : agents_) {
@@ -112,17 +123,19 @@ class managed_job {
       at->second.exit = {mw::exit_kind::exited, code, 0,
                          "exited with code " + std::to_string(code)};
       if (code != 0) ++kills_[id];
+      last_ends_[id] = ++processes_;
       report(name, agent, at->second);
       return true;
     }
     return false;
   }
-  /// What was started is ready a turn later; what was told to end has ended.
-  void let_programs_go_on() {
+  /// What was started is ready a turn later, unless `is_slow`; what was told to end has
+  /// ended.
+  void let_programs_go_on(bool is_slow = false) {
     for (auto& [name, agent] : agents_) {
       for (auto& [id, has] : agent.has) {
         const auto before = has.life;
-        if (has.life == mw::detail::instance_life::starting)
+        if (has.life == mw::detail::instance_life::starting && !is_slow)
           has.life = mw::detail::instance_life::ready;
         if (has.life == mw::detail::instance_life::ending) {
           has.life = mw::detail::instance_life::ended;
@@ -133,8 +146,7 @@ class managed_job {
     }
   }
 
-  // --- what is seen
-  // ---------------------------------------------------------------------
+  // --- what is seen -------------------------------------------------------------------
 
   [[nodiscard]] mw::detail::job_manager& manager() { return *manager_; }
   [[nodiscard]] mw::detail::job_stage stage() const {
@@ -167,16 +179,22 @@ class managed_job {
     const auto at = kills_.find(id);
     return at == kills_.end() ? 0 : at->second;
   }
-  [[nodiscard]] std::size_t node_deaths() const { return node_deaths_; }
-  [[nodiscard]] std::size_t records() const { return records_; }
+  /// The instance that a controller was asked about last.
+  [[nodiscard]] const mw::instance_id& asked() const { return asked_; }
+  /// Returns whether `id` was started after the last end of `other` that was not ordered.
+  [[nodiscard]] bool began_after_end_of(const mw::instance_id& id,
+                                        const mw::instance_id& other) const {
+    const auto n = manager_->context().find(id).value();
+    const auto* const report = manager_->nodes().current(n, manager_->context().at(n));
+    const auto end = last_ends_.find(other);
+    return report != nullptr && (end == last_ends_.end() || report->pid > end->second);
+  }
   [[nodiscard]] std::map<std::string, model_agent>& agents() { return agents_; }
   [[nodiscard]] mw::detail::seeded_random& random() { return random_; }
   [[nodiscard]] mw::detail::recorded_time now() const { return now_; }
-  [[nodiscard]] mw::detail::manager_limits& limits() { return limits_; }
 
  private:
   void keep(const mw::detail::context_write& change) {
-    ++records_;
     if (change.value)
       rows_.insert_or_assign(change.key, *change.value);
     else
@@ -194,7 +212,7 @@ class managed_job {
   }
   void connect_agents() {
     for (auto& [name, agent] : agents_) {
-      if (agent.process.empty() || agent.is_connected) continue;
+      if (agent.process.empty() || agent.is_connected || cut_.contains(name)) continue;
       agent.is_connected = true;
       std::vector<mw::detail::instance_report> has;
       for (const auto& [id, report] : agent.has) has.push_back(report);
@@ -207,6 +225,7 @@ class managed_job {
     model_agent& agent = agents_[order.node];
     if (agent.process.empty()) return;
     const mw::instance_id& id = job.id(order.instance);
+    if (order.kind == what::ask) asked_ = job.id(order.about);
     const auto at = agent.has.find(id);
     if (order.kind == what::ensure) {
       ensure(order, id, agent);
@@ -256,8 +275,10 @@ class managed_job {
   std::map<std::string, model_agent> agents_;
   std::set<std::pair<mw::instance_id, std::uint64_t>> started_;
   std::map<mw::instance_id, std::size_t> kills_;
+  std::map<mw::instance_id, int> last_ends_;
   mw::detail::recorded_time now_ = 1'000'000;
   int processes_ = 0;
-  std::size_t node_deaths_ = 0;
-  std::size_t records_ = 0;
+  bool has_begun_ = false;
+  std::set<std::string> cut_;
+  mw::instance_id asked_;
 };
