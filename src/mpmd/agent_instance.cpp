@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -13,6 +13,7 @@
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/process_address.hpp"
+#include "mpmd/instance_fact.hpp"
 #include "mpmd/role_variables.hpp"
 #include "world/runtime_core.hpp"
 
@@ -60,6 +61,13 @@ static process_options options_of(const agent_place& place, const agent_word& en
   return how;
 }
 
+static std::string short_text(const exit_reason& reason) {
+  std::string text = reason.text();
+  // Room is left for what its tree did.
+  text.resize(std::min(text.size(), agent_wire::longest_exit_text / 2));
+  return text;
+}
+
 agent_instance::agent_instance(runtime& rt, const agent_place& place,
                                const agent_word& ensure,
                                std::function<void(const agent_instance&)> told)
@@ -103,7 +111,7 @@ task<void> agent_instance::run(std::shared_ptr<agent_instance> self) {
                                              : instance_life::ready);
     }
     const exit_reason reason = co_await own.process_->ended();
-    own.report_.exit = {reason.kind, reason.code, reason.signal, reason.text()};
+    own.report_.exit = {reason.kind, reason.code, reason.signal, short_text(reason)};
     try {
       // What it has started ends with it, before another incarnation begins.
       co_await own.process_->stop(grace(duration::zero()));
@@ -141,50 +149,47 @@ task<void> agent_instance::end(std::shared_ptr<agent_instance> self, bool drains
 
 // --- its workload ---------------------------------------------------------------------
 
-void agent_instance::pass(agent_word word) {
-  if (joined_ != nullptr) to_workload_.push(std::move(word));
-}
-
 task<void> agent_instance::serve(std::shared_ptr<agent_instance> self, world& w,
-                                 const std::string& graph, agent_outbox& to_master) {
+                                 const std::string& graph,
+                                 const current_outbox& to_master) {
   agent_instance& own = *self;
   // Its end of the link may have noticed a break that this one has not.
   if (own.joined_ != nullptr) own.joined_->fail("the workload has joined again");
   const struct joining {
     agent_instance& of;
     world& with;
-    joining(agent_instance& own, world& w) : of(own), with(w) {
-      of.joined_ = &w;
-      of.to_workload_.clear();
-    }
+    joining(agent_instance& own, world& w) : of(own), with(w) { of.joined_ = &w; }
     ~joining() {
       if (of.joined_ == &with) of.joined_ = nullptr;
     }
   } while_it_lasts(own, w);
+  agent_outbox out;
+  const current_outbox::while_connected current(own.to_workload_, out);
   agent_word place;
   place.kind = word_kind::place;
   place.instance = own.report_.instance;
   place.incarnation = own.report_.incarnation;
   place.spec.facts = own.spec_.facts;
   place.graph = graph;
-  own.to_workload_.push(std::move(place));
+  out.push(std::move(place));
   if (own.report_.life == instance_life::ending) {
     agent_word leaving;
     leaving.kind = word_kind::leaving;
     leaving.instance = own.report_.instance;
     leaving.incarnation = own.report_.incarnation;
-    own.to_workload_.push(std::move(leaving));
+    out.push(std::move(leaving));
   }
   auto read = [&]() -> task<void> {
     for (;;) {
-      const agent_word word = co_await receive_word(w, 1);
-      if (!own.hear(word, to_master)) w.fail("a workload says what only others do");
+      agent_word word = co_await receive_word(w, 1);
+      if (!own.hear(std::move(word), to_master))
+        w.fail("a workload says what only others do");
     }
   };
-  co_await when_any(read(), own.to_workload_.write(w, 1));
+  co_await when_any(read(), out.write(w, 1));
 }
 
-bool agent_instance::hear(const agent_word& word, agent_outbox& to_master) {
+bool agent_instance::hear(agent_word word, const current_outbox& to_master) {
   switch (word.kind) {
     case word_kind::ready:
       if (report_.life == instance_life::running) become(instance_life::ready);
@@ -193,18 +198,41 @@ bool agent_instance::hear(const agent_word& word, agent_outbox& to_master) {
       report_.progress = word.steps;
       return true;
     case word_kind::fact:
-    case word_kind::answer: {
-      agent_word passed = word;
-      if (word.kind == word_kind::fact) {
-        passed.instance = report_.instance;
-        passed.incarnation = report_.incarnation;
-      }
-      to_master.push(std::move(passed));
+      hear_fact(std::move(word), to_master);
       return true;
-    }
+    case word_kind::answer:
+      to_master.push(std::move(word));
+      return true;
     default:
       return false;
   }
+}
+
+/// It is kept until it is recorded: the master that is there may not live as long.
+void agent_instance::hear_fact(agent_word word, const current_outbox& to_master) {
+  word.instance = report_.instance;
+  word.incarnation = report_.incarnation;
+  std::string objection(objection_to_fact(word.key, word.value.size()));
+  if (!unrecorded_.contains(word.key) && unrecorded_.size() == most_facts)
+    objection = "it is one fact too many";
+  if (!objection.empty()) {
+    word.kind = word_kind::fact_recorded;
+    word.value = std::move(objection);
+    pass(std::move(word));
+    return;
+  }
+  unrecorded_[word.key] = word;
+  to_master.push(std::move(word));
+}
+
+void agent_instance::note_recorded(agent_word word) {
+  const auto at = unrecorded_.find(word.key);
+  if (at != unrecorded_.end() && at->second.steps == word.steps) unrecorded_.erase(at);
+  pass(std::move(word));
+}
+
+void agent_instance::tell_facts(const current_outbox& to_master) const {
+  for (const auto& [key, word] : unrecorded_) to_master.push(word);
 }
 
 }  // namespace manyworlds::inline v0::detail

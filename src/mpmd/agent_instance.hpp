@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -46,12 +47,17 @@ class agent_instance {
   /// drain. Again is allowed.
   [[nodiscard]] static task<void> end(std::shared_ptr<agent_instance> self, bool drains);
 
-  /// Serves a workload that has joined, until its world is over.
+  /// Serves a workload that has joined, until its world is over. What it tells a master
+  /// goes there.
   [[nodiscard]] static task<void> serve(std::shared_ptr<agent_instance> self, world& w,
                                         const std::string& graph,
-                                        agent_outbox& to_master);
+                                        const current_outbox& to_master);
   /// Passes on to the workload; drops it while none is joined.
-  void pass(agent_word word);
+  void pass(agent_word word) { to_workload_.push(std::move(word)); }
+  /// The master has recorded a fact, or refuses it: that goes on to the workload.
+  void note_recorded(agent_word word);
+  /// Tells a master that is there since now what none has recorded yet.
+  void tell_facts(const current_outbox& to_master) const;
 
   [[nodiscard]] const instance_report& report() const noexcept { return report_; }
   [[nodiscard]] bool is_over() const noexcept {
@@ -66,7 +72,8 @@ class agent_instance {
 
  private:
   void become(instance_life life);
-  [[nodiscard]] bool hear(const agent_word& word, agent_outbox& to_master);
+  [[nodiscard]] bool hear(agent_word word, const current_outbox& to_master);
+  void hear_fact(agent_word word, const current_outbox& to_master);
 
   runtime& runtime_;
   const start_spec spec_;
@@ -74,7 +81,9 @@ class agent_instance {
   std::function<void(const agent_instance&)> told_;
   instance_report report_;
   std::unique_ptr<supervised_process> process_;
-  agent_outbox to_workload_;
+  current_outbox to_workload_;
+  /// The last value of each key that no master has recorded.
+  std::map<std::string, agent_word> unrecorded_;
   /// The world of the workload that is joined; null while none is.
   world* joined_ = nullptr;
   bool is_told_to_end_ = false;

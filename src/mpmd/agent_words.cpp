@@ -49,6 +49,8 @@ static instance_report report_from(const json& all) {
     exit.at("code").get_to(report.exit.code);
     exit.at("signal").get_to(report.exit.signal);
     exit.at("text").get_to(report.exit.text);
+    if (report.exit.text.size() > agent_wire::longest_exit_text)
+      throw std::invalid_argument("the text of an exit is too long");
   }
   return report;
 }
@@ -96,6 +98,10 @@ static bool is_about_instance(word_kind kind) noexcept {
          kind != word_kind::refusal;
 }
 
+static bool is_about_fact(word_kind kind) noexcept {
+  return kind == word_kind::fact || kind == word_kind::fact_recorded;
+}
+
 static bool is_about_two(word_kind kind) noexcept {
   return kind == word_kind::ask || kind == word_kind::answer;
 }
@@ -110,7 +116,8 @@ std::string text_of(const agent_word& word) {
     all["term"] = word.term;
   if (word.kind == word_kind::welcome || word.kind == word_kind::place)
     all["graph"] = word.graph;
-  if (word.kind == word_kind::progress) all["steps"] = word.steps;
+  if (word.kind == word_kind::progress || is_about_fact(word.kind))
+    all["steps"] = word.steps;
   if (word.kind == word_kind::hello || word.kind == word_kind::report) {
     json& has = all["has"] = json::array();
     for (const instance_report& report : word.has) has.push_back(json_of(report));
@@ -126,9 +133,8 @@ std::string text_of(const agent_word& word) {
   if (word.kind == word_kind::answer) all["is_handled"] = word.is_handled;
   if (word.kind == word_kind::ensure || word.kind == word_kind::place)
     all["spec"] = json_of(word.spec);
-  if (word.kind == word_kind::fact || word.kind == word_kind::fact_recorded)
-    all["key"] = word.key;
-  if (word.kind == word_kind::fact || word.kind == word_kind::join)
+  if (is_about_fact(word.kind)) all["key"] = word.key;
+  if (is_about_fact(word.kind) || word.kind == word_kind::join)
     all["value"] = hex_of(word.value);
   if (word.kind == word_kind::refusal) all["why"] = word.value;
   return all.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -140,13 +146,15 @@ static agent_word read_word(word_kind kind, const json& all) {
   if (kind == word_kind::hello) {
     word.node = node_resources::from_json(all.at("node").get<std::string>());
     all.at("agent").get_to(word.agent);
-    if (word.agent.empty()) throw std::invalid_argument("an agent without a name");
+    if (word.agent.empty() || word.agent.size() > agent_wire::longest_agent_name)
+      throw std::invalid_argument("an agent's name is 1 to 64 bytes long");
   }
   if (kind == word_kind::hello || kind == word_kind::welcome)
     all.at("term").get_to(word.term);
   if (kind == word_kind::welcome || kind == word_kind::place)
     all.at("graph").get_to(word.graph);
-  if (kind == word_kind::progress) all.at("steps").get_to(word.steps);
+  if (kind == word_kind::progress || is_about_fact(kind))
+    all.at("steps").get_to(word.steps);
   if (kind == word_kind::hello || kind == word_kind::report)
     for (const json& report : all.at("has")) word.has.push_back(report_from(report));
   if (kind == word_kind::report && word.has.size() != 1)
@@ -164,9 +172,8 @@ static agent_word read_word(word_kind kind, const json& all) {
   if (kind == word_kind::answer) all.at("is_handled").get_to(word.is_handled);
   if (kind == word_kind::ensure || kind == word_kind::place)
     word.spec = spec_from(all.at("spec"));
-  if (kind == word_kind::fact || kind == word_kind::fact_recorded)
-    all.at("key").get_to(word.key);
-  if (kind == word_kind::fact || kind == word_kind::join)
+  if (is_about_fact(kind)) all.at("key").get_to(word.key);
+  if (is_about_fact(kind) || kind == word_kind::join)
     word.value = bytes_of_hex(all.at("value").get<std::string>());
   if (kind == word_kind::refusal) all.at("why").get_to(word.value);
   return word;

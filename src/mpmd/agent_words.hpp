@@ -28,6 +28,9 @@ namespace agent_wire {
 inline constexpr std::uint32_t version = 1;
 /// What an agent has to say of 4,096 instances is less.
 inline constexpr std::size_t longest_text = std::size_t{4} * 1024 * 1024;
+inline constexpr std::size_t longest_agent_name = 64;
+/// The text of an exit is cut there: a program's error file may hold a page.
+inline constexpr std::size_t longest_exit_text = 4096;
 
 enum class word_kind : std::uint32_t {
   // Of an agent.
@@ -90,10 +93,13 @@ struct agent_word {
   std::uint64_t incarnation = 0;
   /// Of `ensure`; of `place`, the facts in it.
   start_spec spec;
-  std::string graph;        ///< of `welcome` and `place`: the job's, as JSON
-  std::uint64_t steps = 0;  ///< of `progress`
-  std::string key;          ///< of `fact` and `fact_recorded`
-  /// Of `fact`, any bytes; of `join`, what proves it; of `refusal`, why.
+  std::string graph;  ///< of `welcome` and `place`: the job's, as JSON
+  /// Of `progress`. Of `fact` and `fact_recorded`: the number of what an incarnation has
+  /// told to be recorded, so that the answer for one value is not taken for the next's.
+  std::uint64_t steps = 0;
+  std::string key;  ///< of `fact` and `fact_recorded`
+  /// Of `fact`, any bytes; of `fact_recorded`, why it was refused; of `join`, what proves
+  /// it; of `refusal`, why.
   std::string value;
   instance_id about;        ///< of `ask` and `answer`: the instance that failed
   bool is_handled = false;  ///< of `answer`

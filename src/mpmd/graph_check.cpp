@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "mpmd/context_store.hpp"
 #include "mpmd/graph_fields.hpp"
 #include "mpmd/spoken_text.hpp"
 
@@ -122,7 +123,16 @@ std::vector<graph_objection> check_graph(const job_graph& graph,
   check_roles(graph, notes);
   check_edges(graph, notes);
   check_places(graph, notes);
-  return notes.take();
+  auto all = notes.take();
+  // A graph is one value of its job's context. What is objected to anyway may not even
+  // have a text.
+  const std::size_t size = all.empty() ? graph.to_json().size() : 0;
+  if (size > context_longest_value) {
+    all.push_back(positions.object(
+        "", fmt::format("the graph has {} bytes as JSON, and at most {} are recorded",
+                        size, context_longest_value)));
+  }
+  return all;
 }
 
 }  // namespace detail

@@ -11,7 +11,7 @@ namespace manyworlds::inline v0::detail {
 inline constexpr std::uint32_t most_instances = 65'536;
 inline constexpr std::uint32_t most_cpus = 65'536;
 inline constexpr std::uint32_t most_gpus = 4'096;
-inline constexpr std::uint32_t most_tries = 1'000'000;
+inline constexpr std::uint32_t most_tries = 4'096;
 
 /// Walks the fields of a role. `Role` is graph_role, constant for a writer.
 template <class Fields, class Role>

@@ -17,6 +17,8 @@ namespace manyworlds::inline v0::detail {
 
 using agent_wire::word_kind;
 
+constexpr std::size_t most_workloads = 4096;
+constexpr duration between_progress_told = std::chrono::seconds(1);
 constexpr duration pause_after_master = std::chrono::milliseconds(20);
 constexpr duration pause_after_refusal = std::chrono::milliseconds(200);
 // Twice what it takes to miss a silent one.
@@ -30,12 +32,19 @@ job_agent::job_agent(runtime& rt, store& meeting, node_resources node, agent_pla
       name_(fmt::format("{:016x}", access::core(rt).random_word())) {}
 
 task<void> job_agent::run() {
-  auto end = [this]() -> task<void> { co_await told_to_end_; };
+  // The link to the master is kept meanwhile: with it, the master would take the
+  // instances to be gone while they still end.
+  auto end = [this]() -> task<void> {
+    co_await told_to_end_;
+    is_leaving_ = true;
+    co_await end_all();
+  };
   const auto body = [&](scope& s) -> task<void> {
     const accept_options workloads{.service = job_meeting::workloads_of(place_.node),
-                                   .most = 4096};
+                                   .most = most_workloads};
     s.spawn(accept(runtime_, meeting_.keys(), workloads,
                    [this](world& w) { return serve_workload(w); }));
+    s.spawn(tell_progress());
     co_await when_any(follow_masters(s), end());
     co_await end_all();
     s.cancel();
@@ -87,8 +96,6 @@ agent_word job_agent::hello() const {
 }
 
 task<void> job_agent::serve_master(world& w, scope& s, std::uint64_t term) {
-  // All is told at once, so that nothing is left to say of before.
-  to_master_.clear();
   agent_word first = hello();
   co_await send_word(w, 0, std::move(first));
   agent_word answer = co_await receive_word(w, 0);
@@ -103,7 +110,14 @@ task<void> job_agent::serve_master(world& w, scope& s, std::uint64_t term) {
   }
   refused_.clear();
   graph_ = std::move(answer.graph);
-  co_await when_any(obey(w, s), to_master_.write(w, 0));
+  agent_outbox out;
+  const current_outbox::while_connected current(to_master_, out);
+  // What changed since the hello, and what it does not say.
+  for (const auto& [id, instance] : instances_) {
+    tell(instance->report());
+    instance->tell_facts(to_master_);
+  }
+  co_await when_any(obey(w, s), out.write(w, 0));
 }
 
 task<void> job_agent::obey(world& w, scope& s) {
@@ -117,11 +131,25 @@ task<void> job_agent::obey(world& w, scope& s) {
   }
 }
 
+/// While it leaves, its instances end by its own hand: that is no failure of theirs, and
+/// its master hears of it when the link ends.
 void job_agent::tell(const instance_report& report) {
+  if (is_leaving_) return;
   agent_word word;
   word.kind = word_kind::report;
   word.has.push_back(report);
   to_master_.push(std::move(word));
+}
+
+task<void> job_agent::tell_progress() {
+  for (;; co_await sleep_for(between_progress_told)) {
+    for (const auto& [id, instance] : instances_) {
+      const instance_report& report = instance->report();
+      if (report.progress == 0 || !to_master_.is_there()) continue;
+      std::uint64_t& told = progress_told_[id];
+      if (std::exchange(told, report.progress) != report.progress) tell(report);
+    }
+  }
 }
 
 // --- orders ---------------------------------------------------------------------------
@@ -140,7 +168,7 @@ void job_agent::carry_out(agent_word word, scope& s) {
     return;
   }
   if (word.kind == word_kind::ensure) {
-    ensure(std::move(word), s);
+    if (!is_leaving_) ensure(std::move(word), s);
     return;
   }
   if (word.kind == word_kind::ask) {
@@ -157,8 +185,9 @@ void job_agent::carry_out(agent_word word, scope& s) {
       s.spawn(agent_instance::end(instance, word.drains));
     }
   } else if (word.kind == word_kind::fact_recorded) {
-    instance->pass(std::move(word));
+    instance->note_recorded(std::move(word));
   } else if (word.kind == word_kind::recorded && instance->is_over()) {
+    progress_told_.erase(word.instance);
     instances_.erase(word.instance);
   }
 }
@@ -190,13 +219,14 @@ task<void> job_agent::start(std::shared_ptr<agent_instance> own,
 }
 
 task<void> job_agent::end_all() {
+  // An end that a master records meanwhile is taken off the map.
+  const auto all = instances_;
   const auto body = [&](scope& s) -> task<void> {
-    for (const auto& [id, instance] : instances_)
-      s.spawn(agent_instance::end(instance, false));
+    for (const auto& [id, instance] : all) s.spawn(agent_instance::end(instance, false));
     co_return;
   };
   co_await scope::run(body);
-  for (const auto& [id, instance] : instances_) co_await instance->over();
+  for (const auto& [id, instance] : all) co_await instance->over();
 }
 
 // --- workloads ------------------------------------------------------------------------

@@ -53,6 +53,8 @@ class job_agent {
   [[nodiscard]] task<void> serve_workload(world& w);
   [[nodiscard]] task<void> end_all();
   void tell(const instance_report& report);
+  /// Tells masters how far instances are, once a second at most.
+  [[nodiscard]] task<void> tell_progress();
   [[nodiscard]] std::shared_ptr<agent_instance> find(const instance_id& id,
                                                      std::uint64_t incarnation) const;
 
@@ -68,8 +70,11 @@ class job_agent {
   bool is_over_ = false;
   std::string refused_;  ///< why the last master refused it; empty if it did not
   std::map<instance_id, std::shared_ptr<agent_instance>> instances_;
-  agent_outbox to_master_;
+  current_outbox to_master_;
   event told_to_end_;
+  bool is_leaving_ = false;
+  /// How far an instance is that has told so.
+  std::map<instance_id, std::uint64_t> progress_told_;
 };
 
 }  // namespace manyworlds::inline v0::detail

@@ -6,14 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "mpmd/instance_fact.hpp"
+
 namespace manyworlds::inline v0::detail {
 
 using nlohmann::json;
-
-constexpr std::size_t largest_fact = std::size_t{64} * 1024;
-constexpr std::size_t most_facts = 64;
-// All of them travel in one message to the next incarnation.
-constexpr std::size_t most_fact_bytes = std::size_t{1024} * 1024;
 
 // --- words ----------------------------------------------------------------------------
 
@@ -218,7 +215,7 @@ void job_context::begin_again(recorded_time not_before) {
 }
 
 bool job_context::record_fact(std::size_t n, std::string key, std::string value) {
-  if (value.size() > largest_fact || key.empty() || key.size() > 128) return false;
+  if (!objection_to_fact(key, value.size()).empty()) return false;
   auto& own = facts_[n];
   const auto found = own.find(key);
   if (found == own.end() && own.size() == most_facts) return false;

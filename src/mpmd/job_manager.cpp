@@ -10,6 +10,8 @@
 
 namespace manyworlds::inline v0::detail {
 
+constexpr recorded_time longest_wait = INT64_MAX;
+
 job_manager::job_manager(job_context context, manager_limits limits, recorded_time now)
     : job_(std::move(context)),
       limits_(limits),
@@ -21,8 +23,6 @@ job_manager::job_manager(job_context context, manager_limits limits, recorded_ti
   for (std::size_t n = 0; n < job_.size(); ++n)
     if (!job_.at(n).place.node.empty()) nodes_.expect(job_.at(n).place.node, now);
 }
-
-constexpr recorded_time longest_wait = INT64_MAX;
 
 // --- what is heard --------------------------------------------------------------------
 
@@ -69,6 +69,7 @@ void job_manager::decide(recorded_time now) {
   lose_absent_nodes(now);
   if (job_.job().stage < job_stage::stopping) {
     end_what_is_never_ready(now);
+    end_what_stands(now);
     place(now);
   }
   if (job_.job().stage < job_stage::stopping && job_.job().is_placed) {
@@ -218,6 +219,42 @@ void job_manager::end_what_is_never_ready(recorded_time now) {
                      fmt::format("was not ready within {}", duration_text(limit)));
     if (job_.job().stage >= job_stage::stopping) return;
   }
+}
+
+static recorded_time in_milliseconds(duration length) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(length).count();
+}
+
+/// Those that wait for one that stands, stand themselves: the longest standing is
+/// charged, and what the others do after that is counted from then. One that never says
+/// how far it is does not count.
+void job_manager::end_what_stands(recorded_time now) {
+  std::optional<std::size_t> longest;
+  for (std::size_t n = 0; n < job_.size(); ++n) {
+    const duration limit = job_.role_of(n).hang_after;
+    if (limit == duration::zero()) continue;
+    const instance_record& record = job_.at(n);
+    const instance_report* const report = nodes_.current(n, record);
+    const bool is_watched = record.phase == instance_phase::running &&
+                            report != nullptr && report->progress > 0 &&
+                            report->life == instance_life::ready;
+    if (!is_watched) {
+      advances_.erase(n);
+      continue;
+    }
+    advance& at = advances_[n];
+    if (at.incarnation != record.incarnation || at.progress != report->progress)
+      at = {record.incarnation, report->progress, now};
+    if (now - at.since < in_milliseconds(limit)) continue;
+    if (!longest || at.since < advances_.at(*longest).since) longest = n;
+  }
+  if (!longest) return;
+  const std::string why =
+      fmt::format("has stood still at step {} for {}", advances_.at(*longest).progress,
+                  duration_text(job_.role_of(*longest).hang_after));
+  advances_.erase(*longest);
+  for (auto& [n, at] : advances_) at.since = now;
+  failover_.failed(*longest, now, why);
 }
 
 void job_manager::place(recorded_time now) {
@@ -372,10 +409,12 @@ std::optional<recorded_time> job_manager::next_due(recorded_time now) const {
     if (!view.is_there() && !view.is_dead) by(view.absent_since + limits_.cut_off);
   for (const auto& [n, asked] : questions_) by(asked.until);
   for (const auto& [n, since] : unready_) {
-    const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(
-        job_.role_of(n).ready_within);
-    by(limit.count() < longest_wait - since.second ? since.second + limit.count()
-                                                   : longest_wait);
+    const recorded_time limit = in_milliseconds(job_.role_of(n).ready_within);
+    by(limit < longest_wait - since.second ? since.second + limit : longest_wait);
+  }
+  for (const auto& [n, at] : advances_) {
+    const recorded_time limit = in_milliseconds(job_.role_of(n).hang_after);
+    by(limit < longest_wait - at.since ? at.since + limit : longest_wait);
   }
   const bool is_first = job_.job().restart_count == 0 && !job_.job().is_placed;
   const recorded_time since = unplaced_since_.value_or(began_);

@@ -91,6 +91,7 @@ class job_manager {
   [[nodiscard]] std::optional<std::size_t> controller_of(std::size_t instance) const;
   void lose_absent_nodes(recorded_time now);
   void end_what_is_never_ready(recorded_time now);
+  void end_what_stands(recorded_time now);
   void place(recorded_time now);
   void conclude_stage(recorded_time now);
   /// Returns whether anything of the job still lives, or may.
@@ -114,6 +115,13 @@ class job_manager {
   std::map<std::size_t, question> questions_;  // by the instance that failed
   /// Since when a running incarnation is awaited to be ready.
   std::map<std::size_t, std::pair<std::uint64_t, recorded_time>> unready_;
+  /// How far an incarnation is, and since when.
+  struct advance {
+    std::uint64_t incarnation = 0;
+    std::uint64_t progress = 0;
+    recorded_time since = 0;
+  };
+  std::map<std::size_t, advance> advances_;
   std::string waits_for_;
   bool is_again_due_ = false;  ///< what was concluded has to be written first
 };

@@ -84,10 +84,13 @@ task<int> job_master::run() {
 task<void> job_master::manage() {
   for (;;) {
     wake_.reset();
+    recorded_.reset();
+    if (stop_asked_) manager_->stop(*std::exchange(stop_asked_, std::nullopt));
     manager_->decide(now());
     status_.note_changes(*manager_, now());
     auto told = std::exchange(after_write_, {});
     co_await record();
+    recorded_.set();
     for (auto& [node, word] : told) tell(node, std::move(word));
     carry_out(manager_->orders());
     has_news_.set();
@@ -128,14 +131,15 @@ task<void> job_master::record() {
 }
 
 task<void> job_master::obey_stop() {
-  std::string why = co_await meeting_.asked_to_stop();
-  manager_->stop(std::move(why));
+  stop_asked_ = co_await meeting_.asked_to_stop();
   wake_.set();
 }
 
 task<void> job_master::tell_status() {
   for (;;) {
     co_await has_news_;
+    // What is told has been recorded: another master would not know of the rest.
+    co_await recorded_;
     has_news_.reset();
     try {
       co_await meeting_.publish(status_.text(*manager_, term_));
@@ -147,16 +151,18 @@ task<void> job_master::tell_status() {
   }
 }
 
+static agent_word word_of_end() {
+  agent_word over;
+  over.kind = word_kind::over;
+  return over;
+}
+
 task<void> job_master::say_goodbye() {
-  for (const auto& [node, link] : agents_) {
-    agent_word over;
-    over.kind = word_kind::over;
-    link->outbox.push(std::move(over));
-  }
+  for (const auto& [node, link] : agents_) link->outbox.push(word_of_end());
   try {
     co_await meeting_.publish(status_.text(*manager_, term_));
     const auto sent = [&]() -> task<void> {
-      while (!agents_.empty()) {
+      while (!agents_.empty() || manager_->nodes().expects_any()) {
         gone_.reset();
         co_await gone_;
       }
@@ -201,6 +207,7 @@ task<void> job_master::serve_agent(world& w) {
   welcome.term = term_;
   welcome.graph = manager_->context().graph().to_json();
   link->outbox.push(std::move(welcome));
+  if (manager_->is_over()) link->outbox.push(word_of_end());
   status_.note(now(), fmt::format("node {}: its agent is there", node));
   manager_->node_came(hello.node, hello.agent, hello.has);
   wake_.set();
@@ -265,8 +272,9 @@ void job_master::hear_fact(const std::string& node, agent_word word) {
   answer.instance = word.instance;
   answer.incarnation = word.incarnation;
   answer.key = word.key;
+  answer.steps = word.steps;
   if (!job.record_fact(*n, std::move(word.key), std::move(word.value)))
-    answer.value = "it is larger than a fact may be, or one too many";
+    answer.value = "an instance has at most 64 facts, and 1 MiB in all of them";
   after_write_.emplace_back(node, std::move(answer));
 }
 

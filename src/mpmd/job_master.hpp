@@ -87,7 +87,10 @@ class job_master {
   std::map<std::string, std::shared_ptr<agent_link>, std::less<>> agents_;  // by node
   /// What is told once the changes are written.
   std::vector<std::pair<std::string, agent_word>> after_write_;
+  /// Why someone has asked the job to end, until that is concluded from.
+  std::optional<std::string> stop_asked_;
   event wake_;
+  event recorded_;  ///< nothing was concluded that is not recorded
   event has_news_;
   event gone_;
   bool is_deposed_ = false;

@@ -1,5 +1,6 @@
 #include "mpmd/node_views.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace manyworlds::inline v0::detail {
@@ -28,6 +29,12 @@ void node_views::lost(std::string_view node, bool is_dead, recorded_time now) {
   view->told.clear();
   view->absent_since = now;
   view->is_dead = is_dead;
+}
+
+bool node_views::expects_any() const noexcept {
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& each) {
+    return !each.second.has_come && !each.second.is_dead;
+  });
 }
 
 bool node_views::heard(std::string_view node, std::size_t instance,

@@ -79,6 +79,9 @@ class node_views {
   /// Puts back one that cannot be concluded from yet.
   void keep_end(heard_end end) { ends_.push_back(end); }
 
+  /// Returns whether an agent is expected that has not come yet.
+  [[nodiscard]] bool expects_any() const noexcept;
+
   [[nodiscard]] node_view* find(std::string_view node);
   [[nodiscard]] const node_view* find(std::string_view node) const;
   [[nodiscard]] std::map<std::string, node_view, std::less<>>& all() noexcept {

@@ -59,6 +59,13 @@ class role_check {
       object("folder", "folder is no UTF-8, or has a zero");
   }
 
+  /// What a process is given for itself, whatever its role sets.
+  [[nodiscard]] bool is_given(std::string_view name) const {
+    return name.starts_with("MANYWORLDS_") || name == "ROLE_NAME" ||
+           name == "ROLE_RANK" || name == "ROLE_WORLD_SIZE" ||
+           (name == "CUDA_VISIBLE_DEVICES" && role_.needs.gpus > 0);
+  }
+
   void check_variables() {
     const std::string at = path_to(path_, "env");
     for (const auto& [name, value] : role_.variables) {
@@ -73,7 +80,7 @@ class role_check {
                            });
       if (!is_name) {
         refuse("is no name of a variable: letters, digits and '_', no digit first");
-      } else if (name.starts_with("MANYWORLDS_")) {
+      } else if (is_given(name)) {
         refuse("is set by the agent");
       } else if (!is_plain_text(value)) {
         refuse("has a value that is no UTF-8, or has a zero");
@@ -123,6 +130,9 @@ class role_check {
     }
   }
 
+  /// Labels of nodes stand in lists, where a comma ends them.
+  static bool is_of_label(char c) noexcept { return c > ' ' && c <= '~' && c != ','; }
+
   void check_needs() {
     const std::string at = path_to(path_, "needs");
     const auto bound = [&](const char* name, std::uint32_t is, std::uint32_t most) {
@@ -138,8 +148,9 @@ class role_check {
     for (std::size_t i = 0; i < role_.needs.labels.size(); ++i) {
       const std::string& label = role_.needs.labels[i];
       const bool is_label = !label.empty() && label.size() <= longest_label &&
-                            is_plain_text(label) && printable(label) == label;
-      const char* const wrong = !is_label ? "is no label: 1 to 63 characters that print"
+                            std::ranges::all_of(label, is_of_label);
+      const char* const wrong = !is_label ? "is no label: 1 to 63 characters of ASCII "
+                                            "that print, without blanks and commas"
                                 : !seen.insert(label).second ? "stands there twice"
                                                              : nullptr;
       if (wrong == nullptr) continue;
@@ -267,7 +278,13 @@ void check_sum(const job_graph& graph, check_notes& notes) {
 
 void check_roles(const job_graph& graph, check_notes& notes) {
   if (graph.roles().empty()) return notes.object("role", "the job has no role");
-  for (const graph_role& each : graph.roles()) role_check(each, notes).check();
+  std::set<std::string_view> names;
+  for (const graph_role& each : graph.roles()) {
+    role_check(each, notes).check();
+    if (!names.insert(each.name).second)
+      notes.object(path_to("role", each.name),
+                   fmt::format("two roles are named {}", in_quotes(each.name)));
+  }
   check_sum(graph, notes);
   check_cycles(graph, notes);
   check_drivers(graph, notes);

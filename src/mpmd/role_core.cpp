@@ -12,6 +12,7 @@
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/serve/connect.hpp"
 #include "manyworlds/serve/keep.hpp"
+#include "mpmd/instance_fact.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -73,7 +74,6 @@ agent_word role_core::word_of(word_kind kind) const {
 }
 
 task<void> role_core::serve_agent(world& w, scope& s) {
-  to_agent_.clear();
   agent_word join = word_of(word_kind::join);
   join.value = token_;
   co_await send_word(w, 0, std::move(join));
@@ -92,16 +92,13 @@ task<void> role_core::serve_agent(world& w, scope& s) {
     facts_ = std::move(answer.spec.facts);
     placed_.set();
   }
+  agent_outbox out;
+  const current_outbox::while_connected current(to_agent_, out);
   // The connection is new: all is said again.
-  if (ready_.is_set()) to_agent_.push(word_of(word_kind::ready));
-  if (has_progress_.is_set()) to_agent_.push(progress_word());
-  for (const auto& [key, fact] : on_its_way_) {
-    agent_word word = word_of(word_kind::fact);
-    word.key = key;
-    word.value = fact->value;
-    to_agent_.push(std::move(word));
-  }
-  co_await when_any(read_agent(w, s), to_agent_.write(w, 0));
+  if (ready_.is_set()) out.push(word_of(word_kind::ready));
+  if (has_progress_.is_set()) out.push(progress_word());
+  for (const auto& [key, own] : on_its_way_) out.push(word_of_fact(key, *own));
+  co_await when_any(read_agent(w, s), out.write(w, 0));
 }
 
 task<void> role_core::read_agent(world& w, scope& s) {
@@ -118,7 +115,7 @@ void role_core::hear(agent_word word, scope& s) {
     s.spawn(answer(std::move(word)));
   } else if (word.kind == word_kind::fact_recorded) {
     const auto at = on_its_way_.find(word.key);
-    if (at == on_its_way_.end()) return;
+    if (at == on_its_way_.end() || at->second->number != word.steps) return;
     at->second->refused = word.value;
     at->second->recorded.set();
     on_its_way_.erase(at);
@@ -161,20 +158,28 @@ task<void> role_core::tell_progress() {
   }
 }
 
+agent_word role_core::word_of_fact(const std::string& key, const fact& own) const {
+  agent_word word = word_of(word_kind::fact);
+  word.key = key;
+  word.value = own.value;
+  word.steps = own.number;
+  return word;
+}
+
 task<void> role_core::record(std::string key, std::string value) {
+  const std::string_view objection = objection_to_fact(key, value.size());
+  if (!objection.empty()) throw std::invalid_argument(std::string(objection));
   const auto own = std::make_shared<fact>();
-  own->value = value;
+  own->value = std::move(value);
   // One value of a key is on its way at a time: an answer names the key alone.
   for (auto at = on_its_way_.find(key); at != on_its_way_.end();
        at = on_its_way_.find(key)) {
     const auto other = at->second;
     co_await other->recorded;
   }
+  own->number = ++facts_told_;
   on_its_way_[key] = own;
-  agent_word word = word_of(word_kind::fact);
-  word.key = std::move(key);
-  word.value = std::move(value);
-  to_agent_.push(std::move(word));
+  to_agent_.push(word_of_fact(key, *own));
   co_await own->recorded;
   if (!own->refused.empty()) throw std::invalid_argument(own->refused);
 }

@@ -64,6 +64,7 @@ class role_core {
  private:
   /// A fact that is on its way.
   struct fact {
+    std::uint64_t number = 0;
     std::string value;
     event recorded;
     std::string refused;
@@ -78,6 +79,7 @@ class role_core {
   void hear(agent_word word, scope& s);
   [[nodiscard]] agent_word word_of(agent_wire::word_kind kind) const;
   [[nodiscard]] agent_word progress_word() const;
+  [[nodiscard]] agent_word word_of_fact(const std::string& key, const fact& own) const;
   [[nodiscard]] task<void> keep_one(edge_world own, const std::string& edge,
                                     const role_context::world_body& body);
   void note(peer_event what);
@@ -94,7 +96,8 @@ class role_core {
   event placed_;
   event leaving_;
   std::string refused_;
-  agent_outbox to_agent_;
+  current_outbox to_agent_;
+  std::uint64_t facts_told_ = 0;
   std::map<std::string, std::shared_ptr<fact>> on_its_way_;
   role_context::failover_handler controller_;
   std::deque<peer_event> peer_events_;

@@ -91,6 +91,12 @@ TEST_CASE("graph B3: a role needs a program, and variables that a process can ha
               [](mw::job_graph& g) { g.role("a").variable("X=", "1"); });
   claim_fault("role.a.env.1X", "no name of a variable",
               [](mw::job_graph& g) { g.role("a").variable("1X", "1"); });
+  claim_fault("role.a.env.ROLE_RANK", "set by the agent",
+              [](mw::job_graph& g) { g.role("a").variable("ROLE_RANK", "1"); });
+  claim_fault("role.a.env.CUDA_VISIBLE_DEVICES", "set by the agent",
+              [](mw::job_graph& g) {
+                g.role("a").variable("CUDA_VISIBLE_DEVICES", "1").needs.gpus = 1;
+              });
   claim_fault("role.a.env.MANYWORLDS_AGENT", "set by the agent",
               [](mw::job_graph& g) { g.role("a").variable("MANYWORLDS_AGENT", "1"); });
 }
@@ -130,14 +136,27 @@ TEST_CASE("graph B3: what is needed is bounded, and labels are") {
   });
   claim_fault("role.a.needs.labels[0]", "no label",
               [](mw::job_graph& g) { g.role("a").needs.labels = {""}; });
+  // No node can have them.
+  for (const char* const label : {"fast node", "a,b", "gr\xc3\xb6\xc3\x9f\x65"})
+    claim_fault("role.a.needs.labels[0]", "without blanks and commas",
+                [label](mw::job_graph& g) { g.role("a").needs.labels = {label}; });
+}
+
+TEST_CASE("graph B3: what could not be recorded, or not be read again, is objected to") {
+  claim_fault("role.a", "two roles are named \"a\"",
+              [](mw::job_graph& g) { g.role("c").run({"./c"}).name = "a"; });
+  claim_fault("", "at most 131072 are recorded", [](mw::job_graph& g) {
+    for (int i = 0; i < 40; ++i)
+      g.role("r" + std::to_string(i)).run({std::string(4000, 'x')});
+  });
 }
 
 TEST_CASE("graph B3: budgets and times are what can pass") {
   claim_fault("role.a.restart.per", "above zero", [](mw::job_graph& g) {
     g.role("a").restart(mw::restart_when::on_failure, {3, 0s});
   });
-  claim_fault("role.a.restart.tries", "at most 1000000", [](mw::job_graph& g) {
-    g.role("a").restart(mw::restart_when::on_failure, {2'000'000, 1s});
+  claim_fault("role.a.restart.tries", "at most 4096", [](mw::job_graph& g) {
+    g.role("a").restart(mw::restart_when::on_failure, {4097, 1s});
   });
   claim_fine([](mw::job_graph& g) {
     g.role("a").restart(mw::restart_when::always, {0, 1s});

@@ -121,7 +121,7 @@ constexpr wrong_file wrong_files[] = {
     {"name = \"j\"\n@roles = 1\n[role.a]\nrun = [\"./a\"]\n", "roles",
      "no field \"roles\"; did you mean \"role\"?"},
     {"name = \"j\"\n[restart]\ntries = @-1\n[role.a]\nrun = [\"./a\"]\n", "restart.tries",
-     "restart.tries must be a whole number from 0 to 1000000, is -1"},
+     "restart.tries must be a whole number from 0 to 4096, is -1"},
     {"name = \"j\"\n[restart]\nper = @\"0s\"\n[role.a]\nrun = [\"./a\"]\n", "restart.per",
      "above zero"},
     // Roles.

@@ -277,6 +277,33 @@ TEST_CASE("graph: an instance that is not ready in time has failed") {
   CHECK(job.record(id("server", 0)).failures.size() >= 1);
 }
 
+TEST_CASE("graph G-e: of those that stand still the longest standing is charged") {
+  mw::job_graph g("steps");
+  g.role("a").run({"a"}).hang_after = std::chrono::seconds(10);
+  g.role("b").run({"b"}).hang_after = std::chrono::seconds(10);
+  g.role("silent").run({"silent"}).hang_after = std::chrono::seconds(10);
+  managed_job job(g, {"a"});
+  job.settle(5);
+  job.advance(id("b", 0), 7);
+  job.turn();
+  job.let_pass(2000);
+  job.advance(id("a", 0), 7);
+  job.turn();
+  const auto due = job.manager().next_due(job.now());
+  REQUIRE(due);
+  CHECK(*due == job.now() + 8000);
+  for (int i = 0; i < 60; ++i) {
+    job.turn();
+    job.let_programs_go_on();
+    job.let_pass(200);
+  }
+  CHECK(job.record(id("b", 0)).failures.size() == 1);
+  CHECK(job.incarnation(id("b", 0)) == 2);
+  CHECK(job.record(id("a", 0)).failures.empty());
+  // It has never said how far it is.
+  CHECK(job.incarnation(id("silent", 0)) == 1);
+}
+
 TEST_CASE("graph G-d: what waits for a node that is lost is placed anew") {
   mw::job_graph g("ring");
   g.role("actor").run({"actor"}).count(4).need(

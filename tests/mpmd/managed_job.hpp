@@ -129,6 +129,15 @@ class managed_job {
     }
     return false;
   }
+  /// A program says how far it is.
+  void advance(const mw::instance_id& id, std::uint64_t progress) {
+    for (auto& [name, agent] : agents_) {
+      const auto at = agent.has.find(id);
+      if (at == agent.has.end()) continue;
+      at->second.progress = progress;
+      report(name, agent, at->second);
+    }
+  }
   /// What was started is ready a turn later, unless `is_slow`; what was told to end has
   /// ended.
   void let_programs_go_on(bool is_slow = false) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "link/secret_file.hpp"
+#include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
@@ -39,6 +40,10 @@ constexpr mw::restart_policy always_again{
     mw::restart_when::on_failure, 1000, std::chrono::minutes(10),
     std::chrono::milliseconds(20), std::chrono::seconds(2)};
 
+// A master that has never told how the job stands will not do so the next time, either:
+// what keeps it from that, such as a context of another graph, it has printed.
+constexpr int most_mute_masters = 5;
+
 /// The two programs of a job that this one starts, which are this one itself.
 class job_programs {
  public:
@@ -64,10 +69,19 @@ class job_programs {
       if (reason.is_success()) co_await mw::sleep_for(patience_with_last_words);
       co_return fmt::format("the {} has ended: {}", what, reason.text());
     };
-    auto either = co_await mw::when_any(end(master_, "master"), end(agent_, "agent"));
-    auto& [master, agent] = either;
-    co_return master ? std::move(*master) : std::move(*agent);
+    auto mute = [this]() -> mw::task<std::string> {
+      co_await is_mute_;
+      co_return fmt::format("{} masters have ended before they told how the job stands",
+                            most_mute_masters);
+    };
+    auto either =
+        co_await mw::when_any(end(master_, "master"), end(agent_, "agent"), mute());
+    auto& [master, agent, none] = either;
+    if (master) co_return std::move(*master);
+    co_return agent ? std::move(*agent) : std::move(*none);
   }
+  /// A master has told how the job stands.
+  void note_status() noexcept { has_status_ = true; }
   [[nodiscard]] mw::task<void> stop() {
     co_await agent_.stop(mw::grace(std::chrono::seconds(30)));
     co_await master_.stop(mw::grace(std::chrono::seconds(1)));
@@ -84,10 +98,14 @@ class job_programs {
     return how;
   }
   [[nodiscard]] mw::process_options master_options(const supervisor_options& options) {
-    return own_program({"master", "--context", folder_.context_file(), "--graph",
-                        folder_.graph_file(), "--nodes", std::to_string(options.nodes),
-                        "--listen",
-                        options.listen.substr(0, options.listen.rfind(':')) + ":0"});
+    auto how = own_program({"master", "--context", folder_.context_file(), "--graph",
+                            folder_.graph_file(), "--nodes",
+                            std::to_string(options.nodes), "--listen",
+                            options.listen.substr(0, options.listen.rfind(':')) + ":0"});
+    how.when_ended([this](const mw::process_end&) {
+      if (!has_status_ && ++mute_masters_ >= most_mute_masters) is_mute_.set();
+    });
+    return how;
   }
   [[nodiscard]] mw::process_options agent_options(const supervisor_options& options) {
     std::vector<std::string> line{"agent", "--node", "here", "--log-dir",
@@ -100,16 +118,26 @@ class job_programs {
   const std::string job_;
   const job_folder& folder_;
   const std::string store_;
+  bool has_status_ = false;
+  int mute_masters_ = 0;
+  mw::event is_mute_;
   mw::supervised_process master_;
   mw::supervised_process agent_;
 };
 
 /// Prints what happens, and returns the job's exit code once it is over.
-mw::task<int> follow(job_meeting& meeting, bool prints) {
+mw::task<int> follow(job_meeting& meeting, job_programs& programs, bool prints) {
   event_reader reader;
   const status_source told = [&meeting] { return meeting.published(); };
   for (;;) {
-    const auto status = co_await status_of(told);
+    std::optional<nlohmann::json> status;
+    try {
+      status = co_await status_of(told);
+    } catch (const mw::store_error& e) {
+      // The store is this process's own: it is asked again.
+      fmt::print(stderr, "mwgraph: {}\n", e.what());
+    }
+    if (status) programs.note_status();
     if (status && prints)
       for (const std::string& each : reader.news(*status)) print(each + "\n");
     if (status && is_over(*status)) co_return status->value("exit_code", has_failed);
@@ -146,7 +174,7 @@ int supervise(const mw::job_graph& graph, const job_folder& folder,
   auto run = [&]() -> mw::task<void> {
     co_await programs.start();
     if (options.is_there) options.is_there();
-    auto ended = co_await mw::when_any(follow(meeting, options.prints_events),
+    auto ended = co_await mw::when_any(follow(meeting, programs, options.prints_events),
                                        programs.given_up(), obey());
     if (const auto& over = std::get<0>(ended)) code = *over;
     if (const auto& why = std::get<1>(ended)) fmt::print(stderr, "mwgraph: {}\n", *why);
