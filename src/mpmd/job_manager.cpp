@@ -10,7 +10,7 @@
 
 namespace manyworlds::inline v0::detail {
 
-constexpr recorded_time longest_wait = INT64_MAX;
+constexpr recorded_time end_of_time = INT64_MAX;
 
 job_manager::job_manager(job_context context, manager_limits limits, recorded_time now)
     : job_(std::move(context)),
@@ -410,11 +410,11 @@ std::optional<recorded_time> job_manager::next_due(recorded_time now) const {
   for (const auto& [n, asked] : questions_) by(asked.until);
   for (const auto& [n, since] : unready_) {
     const recorded_time limit = in_milliseconds(job_.role_of(n).ready_within);
-    by(limit < longest_wait - since.second ? since.second + limit : longest_wait);
+    by(limit < end_of_time - since.second ? since.second + limit : end_of_time);
   }
   for (const auto& [n, at] : advances_) {
     const recorded_time limit = in_milliseconds(job_.role_of(n).hang_after);
-    by(limit < longest_wait - at.since ? at.since + limit : longest_wait);
+    by(limit < end_of_time - at.since ? at.since + limit : end_of_time);
   }
   const bool is_first = job_.job().restart_count == 0 && !job_.job().is_placed;
   const recorded_time since = unplaced_since_.value_or(began_);
