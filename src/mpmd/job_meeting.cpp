@@ -95,6 +95,10 @@ service_name job_meeting::agents_of(std::uint64_t term) {
   return service_name(fmt::format("agents-{}", term));
 }
 
+service_name job_meeting::standbys_of(const std::string& master) {
+  return service_name(fmt::format("master-{}", master));
+}
+
 service_name job_meeting::workloads_of(const std::string& node) {
   return service_name(fmt::format("node-{}", node));
 }

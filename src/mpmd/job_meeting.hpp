@@ -38,6 +38,8 @@ class job_meeting {
 
   /// Where agents of that term's master connect.
   [[nodiscard]] static service_name agents_of(std::uint64_t term);
+  /// Where masters that stand by find the one that leads, by its name.
+  [[nodiscard]] static service_name standbys_of(const std::string& master);
   /// Where the workloads of a node find its agent.
   [[nodiscard]] static service_name workloads_of(const std::string& node);
 

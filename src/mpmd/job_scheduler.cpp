@@ -1,6 +1,7 @@
 #include "mpmd/job_scheduler.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "mpmd/failover_coordinator.hpp"
@@ -41,27 +42,37 @@ std::optional<std::string> job_scheduler::place_all() {
   return std::nullopt;
 }
 
-std::optional<std::string> job_scheduler::place_again() {
-  std::optional<std::string> trouble;
-  std::vector<bool> is_done(regions_.count());
-  for (std::size_t n = 0; n < job_.size(); ++n) {
-    const auto lacks_place = [&](std::size_t m) {
-      return job_.at(m).phase == instance_phase::waiting && job_.at(m).place.node.empty();
-    };
-    if (!lacks_place(n) || is_done[regions_.number_of(n)]) continue;
-    is_done[regions_.number_of(n)] = true;
-    std::vector<instance_id> wanted;
-    for (const std::size_t m : regions_.of(n))
-      if (lacks_place(m)) wanted.push_back(job_.id(m));
-    try {
-      const auto places =
-          place_instances(job_.graph(), nodes_.resources(), wanted, taken());
-      for (const instance_place& place : places)
-        job_.change(job_.find(place.instance).value()).place = place;
-    } catch (const placement_error& e) {
-      trouble = e.what();
-    }
+std::optional<std::string> job_scheduler::place_these(
+    const std::vector<instance_id>& wanted) {
+  try {
+    const auto places =
+        place_instances(job_.graph(), nodes_.resources(), wanted, taken());
+    for (const instance_place& place : places)
+      job_.change(job_.find(place.instance).value()).place = place;
+  } catch (const placement_error& e) {
+    return e.what();
   }
+  return std::nullopt;
+}
+
+/// All at once, since rules and bundles reach across regions: one that is placed alone may
+/// take a node that has no room for those that belong with it. Where that cannot be, each
+/// region that fits goes on.
+std::optional<std::string> job_scheduler::place_again() {
+  std::map<std::size_t, std::vector<instance_id>> lacking;
+  std::vector<instance_id> all;
+  for (std::size_t n = 0; n < job_.size(); ++n) {
+    const instance_record& record = job_.at(n);
+    if (record.phase != instance_phase::waiting || !record.place.node.empty()) continue;
+    lacking[regions_.number_of(n)].push_back(job_.id(n));
+    all.push_back(job_.id(n));
+  }
+  if (all.empty()) return std::nullopt;
+  std::optional<std::string> trouble = place_these(all);
+  if (!trouble || lacking.size() == 1) return trouble;
+  trouble.reset();
+  for (const auto& [region, wanted] : lacking)
+    if (auto one = place_these(wanted)) trouble = std::move(one);
   return trouble;
 }
 

@@ -35,6 +35,9 @@ class job_scheduler {
 
  private:
   [[nodiscard]] std::vector<instance_place> taken() const;
+  /// Gives places to all of these or to none. Returns why not, or nothing.
+  [[nodiscard]] std::optional<std::string> place_these(
+      const std::vector<instance_id>& wanted);
   [[nodiscard]] bool is_ready(std::size_t instance) const;
   /// Returns by role whether enough of its instances are ready for those after it.
   [[nodiscard]] std::vector<bool> ready_roles() const;

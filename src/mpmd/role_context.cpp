@@ -6,6 +6,7 @@
 #include "launch/environment_variables.hpp"
 #include "manyworlds/launch/launch_error.hpp"
 #include "manyworlds/store/tcp_store.hpp"
+#include "mpmd/job_store.hpp"
 #include "mpmd/role_core.hpp"
 #include "mpmd/role_variables.hpp"
 
@@ -46,11 +47,12 @@ instance_id instance_from(const std::string& text) {
 
 std::shared_ptr<detail::role_core> core_from(const launch_variables& variables,
                                              const launch_context& job) {
+  const auto of_etcd = variables.find(detail::job_store_variable);
   return std::make_shared<detail::role_core>(
       instance_from(needed(variables, detail::instance_variable)),
       static_cast<std::uint64_t>(job.incarnation),
       needed(variables, detail::node_variable), needed(variables, detail::token_variable),
-      job.run_id);
+      job.run_id, of_etcd == variables.end() ? std::string() : of_etcd->second);
 }
 
 }  // namespace
@@ -71,8 +73,10 @@ int role_context::run(class runtime& rt, role_body body, job_options options) {
   const auto whole = [&]() -> task<void> {
     tcp_store_options client;
     client.secret = secret();
-    tcp_store meeting(rt, store, client);
-    co_await run_in(rt, meeting, std::move(body));
+    const std::string& etcd = core_->store();
+    const auto meeting =
+        detail::open_job_store(rt, etcd.empty() ? store : etcd, client);
+    co_await run_in(rt, *meeting, std::move(body));
   };
   return launch_context::run(rt, whole(), options);
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "mpmd/agent_instance.hpp"
+#include "mpmd/job_store.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -28,7 +29,8 @@ std::map<std::string, std::string> variables_of_role(const agent_place& place,
   all["ROLE_RANK"] = index;
   all["MANYWORLDS_RUN_ID"] = place.job;
   all["MANYWORLDS_INCARNATION"] = std::to_string(ensure.incarnation);
-  all["MANYWORLDS_STORE"] = place.store;
+  all["MANYWORLDS_STORE"] = way_to(place.store);
+  if (is_in_etcd(place.store)) all[job_store_variable] = place.store;
   if (!place.secret_file.empty()) all["MANYWORLDS_SECRET_FILE"] = place.secret_file;
   if (place.insecure) all["MANYWORLDS_INSECURE"] = "1";
   if (!place.interface.empty()) all["MANYWORLDS_INTERFACE"] = place.interface;

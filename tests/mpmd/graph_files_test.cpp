@@ -349,7 +349,7 @@ class random_graphs {
     if (!first.empty()) r.after(first);
     if (!first.empty() && below(2) == 0) r.controller(first);
     if (below(2) == 0)
-      r.need({below(8), random_() >> below(64), below(3), {"l", "m " + name()}});
+      r.need({below(8), random_() >> below(64), below(3), {"l", "m." + name()}});
     r.restart(static_cast<mw::restart_when>(below(3)), {below(5), time(1)});
     if (r.restarts != mw::restart_when::always && below(2) == 0) r.driver();
     if (start > 1 && below(2) == 0) r.session();

@@ -76,6 +76,12 @@ class Job:
             time.sleep(0.05)
         self.fail(f"{instance} does not say {text!r}: {self.ask('logs', instance).stdout}")
 
+    def count(self, instance):
+        """Returns the last number that it has printed as recorded."""
+        lines = self.ask("logs", instance).stdout.splitlines()
+        counts = [line for line in lines if line.startswith("count ") and "was" not in line]
+        return int(counts[-1].split()[1]) if counts else 0
+
     def children(self, word):
         """Returns the processes of mwgraph with that command, for this job."""
         found = []
@@ -149,6 +155,28 @@ def a_killed_instance_alone_is_replaced_and_its_edges_form_again():
     gone(after.values())
     assert "leaves" in job.ask("logs", "decode.0").stdout
     assert json.loads(job.ask("status", "--json").stdout)["stage"] == "stopped"
+
+
+def what_was_recorded_outlives_masters():
+    """Facts that no master had recorded when it died are told to the next one."""
+    job = Job("facts", graph("facts"))
+    before = job.until_ready(3)
+    for _ in range(3):
+        (master,) = job.children("master")
+        count = job.count("decode.0")
+        os.kill(master, signal.SIGKILL)
+        until = time.monotonic() + LIMIT
+        while job.count("decode.0") <= count + 1 or job.children("master") in ([], [master]):
+            assert time.monotonic() < until, f"nothing is recorded after {count}"
+            time.sleep(0.02)
+    os.kill(before["decode.0"], signal.SIGKILL)
+    job.until_ready(3, {"decode.0": before["decode.0"]})
+    lines = job.ask("logs", "decode.0").stdout.splitlines()
+    (again,) = [int(line.split()[2]) for line in lines if line.startswith("count was") and line != "count was 0"]
+    with open(f"jobs/{job.name}/logs/decode.0/1.log", encoding="utf-8") as file:
+        told = [int(line.split()[1]) for line in file if line.startswith("count ") and "was" not in line]
+    assert again >= told[-1], (again, told[-1])
+    assert job.end() == 0
 
 
 def a_killed_agent_takes_its_processes_with_it_and_they_are_placed_again():

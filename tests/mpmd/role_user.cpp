@@ -30,6 +30,17 @@ mw::task<void> count_together(mw::world& w) {
   }
 }
 
+/// Counts in a fact; what was printed is recorded.
+mw::task<void> count_recorded(mw::role_context& self) {
+  const auto last = self.facts().find("count");
+  int count = last == self.facts().end() ? 0 : std::stoi(last->second);
+  say("count was " + std::to_string(count));
+  for (;;) {
+    co_await self.record("count", std::to_string(++count));
+    say("count " + std::to_string(count));
+  }
+}
+
 mw::task<void> tell_peers(mw::role_context& self) {
   for (;;) {
     const mw::peer_event e = co_await self.next_peer_event();
@@ -51,6 +62,7 @@ int main() {
                           self.record("same", "3"));
     say("recorded thrice");
     s.spawn(tell_peers(self));
+    s.spawn(count_recorded(self));
     s.spawn(self.each("kv", count_together));
     self.ready();
     co_await self.leaving();

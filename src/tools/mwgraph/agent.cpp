@@ -18,6 +18,7 @@
 #include "manyworlds/io/signals.hpp"
 #include "manyworlds/launch/process_guard.hpp"
 #include "mpmd/job_agent.hpp"
+#include "mpmd/job_store.hpp"
 #include "mwgraph/command.hpp"
 #include "mwgraph/job_line.hpp"
 
@@ -69,7 +70,7 @@ mw::node_resources resources_of(const agent_line& line) {
 mw::runtime_options runtime_of(const agent_line& line, const job_address& job) {
   mw::launch_context way;
   way.size = 2;
-  way.store = job.store;
+  way.store = mw::detail::way_to(job.store);
   way.interface = line.interface;
   mw::socket_address own;
   try {
@@ -99,7 +100,7 @@ int serve(const agent_line& line) {
   mw::process_guard guard;
   auto told_to_end = mw::until_signal({SIGTERM, SIGINT});
   mw::runtime rt(how);
-  mw::tcp_store meeting(rt, job.store, client_of(job));
+  const auto meeting = mw::detail::open_job_store(rt, job.store, client_of(job));
   mw::detail::agent_place place;
   place.job = job.job;
   place.node = line.node;
@@ -110,7 +111,7 @@ int serve(const agent_line& line) {
   place.interface = line.interface;
   place.log_folder = line.logs;
   place.guard = &guard;
-  mw::detail::job_agent agent(rt, meeting, std::move(here), std::move(place));
+  mw::detail::job_agent agent(rt, *meeting, std::move(here), std::move(place));
   int order = 0;
   auto obey = [&](mw::task<mw::received_signal> came) -> mw::task<void> {
     order = (co_await std::move(came)).number;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "link/secret_file.hpp"
+#include "mpmd/job_store.hpp"
 #include "mwgraph/command.hpp"
 
 namespace mwgraph {
@@ -14,8 +15,8 @@ void add_job_line(CLI::App& sub, job_line& line) {
   sub.add_option("--folder", line.folder,
                  "where jobs of this machine leave what finds them");
   sub.add_option("--store", line.store,
-                 "the job's meeting store, as \"10.0.0.1:7070\", if it was started on "
-                 "another machine");
+                 "the job's meeting store, as \"10.0.0.1:7070\" or "
+                 "\"etcd://10.0.0.1:2379\", if it was started on another machine");
   sub.add_option("--secret-file", line.secret_file, "a file with the job's secret");
   sub.add_flag("--insecure", line.insecure, "the network is trusted: without a secret");
 }
@@ -42,8 +43,8 @@ int ask_job(const job_line& line,
   const job_address job = find_job(line);
   const mw::tcp_store_options options = client_of(job);
   mw::runtime rt(mw::runtime_options{});
-  mw::tcp_store store(rt, job.store, options);
-  mw::detail::job_meeting meeting(store, job.job);
+  const auto store = mw::detail::open_job_store(rt, job.store, options);
+  mw::detail::job_meeting meeting(*store, job.job);
   return rt.run(asked(meeting));
 }
 

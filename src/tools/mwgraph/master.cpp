@@ -1,4 +1,4 @@
-// mwgraph master: one term of a job's master.
+// mwgraph master: a job's master, which leads or stands by.
 #include <fmt/format.h>
 #include <signal.h>
 
@@ -6,7 +6,10 @@
 #include <optional>
 
 #include "link/secret_file.hpp"
-#include "mpmd/job_master.hpp"
+#include "manyworlds/store/etcd_store.hpp"
+#include "mpmd/etcd_context.hpp"
+#include "mpmd/job_leadership.hpp"
+#include "mpmd/job_store.hpp"
 #include "mpmd/sqlite_context.hpp"
 #include "mwgraph/command.hpp"
 #include "mwgraph/job_line.hpp"
@@ -25,6 +28,25 @@ struct master_line {
   std::string listen = "127.0.0.1:0";
 };
 
+/// A context, and the seat of the masters that share it.
+struct kept_context {
+  kept_context(const std::string& where, const std::string& job) {
+    if (!mw::detail::is_in_etcd(where)) {
+      context = std::make_unique<mw::detail::sqlite_context>(where);
+      seat = std::make_unique<mw::detail::host_master_seat>();
+      return;
+    }
+    etcd = std::make_unique<mw::etcd_store>(mw::detail::endpoints_of(where),
+                                            mw::detail::graph_store_options(job));
+    context = std::make_unique<mw::detail::etcd_context>(*etcd);
+    seat = std::make_unique<mw::detail::etcd_master_seat>(*etcd);
+  }
+
+  std::unique_ptr<mw::etcd_store> etcd;
+  std::unique_ptr<mw::detail::context_store> context;
+  std::unique_ptr<mw::detail::master_seat> seat;
+};
+
 int lead(const master_line& line) {
   const job_address job = find_job(line.job);
   std::optional<mw::job_graph> graph;
@@ -35,12 +57,12 @@ int lead(const master_line& line) {
   how.secret = client.secret;
   how.insecure = line.job.insecure;
   mw::runtime rt(how);
-  mw::tcp_store meeting(rt, job.store, client);
-  mw::detail::sqlite_context context(line.context);
+  const auto meeting = mw::detail::open_job_store(rt, job.store, client);
+  const kept_context kept(line.context, job.job);
   mw::detail::master_options options;
   options.limits.nodes = line.nodes;
-  mw::detail::job_master master(rt, meeting, context, std::move(graph), job.job,
-                                std::move(options));
+  mw::detail::job_leadership master(rt, *meeting, *kept.context, *kept.seat,
+                                    std::move(graph), job.job, std::move(options));
   static_cast<void>(rt.run(master.run()));
   // How the job has ended is told with its status: an exit code of this process would be
   // taken for its own failure.
@@ -51,10 +73,13 @@ int lead(const master_line& line) {
 
 void add_master(CLI::App& app, command& chosen) {
   CLI::App& sub = *app.add_subcommand(
-      "master", "decide about a job, under the next term; ends with the job");
+      "master",
+      "decide about a job, or stand by while another master does; ends with the job");
   const auto line = std::make_shared<master_line>();
   add_job_line(sub, line->job);
-  sub.add_option("--context", line->context, "the file of the job's context (SQLite)")
+  sub.add_option("--context", line->context, 
+                 "the file of the job's context (SQLite), or etcd://HOST:PORT[,...] for "
+                 "masters on several hosts, of which one leads and the others stand by")
       ->required();
   sub.add_option("--graph", line->graph, "the description of a job that may be new");
   sub.add_option("--nodes", line->nodes, "agents to wait for before anything is placed")

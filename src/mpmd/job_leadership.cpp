@@ -1,0 +1,154 @@
+#include "mpmd/job_leadership.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/serve/accept.hpp"
+#include "manyworlds/serve/connect.hpp"
+#include "manyworlds/store/store_error.hpp"
+#include "world/runtime_core.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+constexpr duration pause_after_trouble = std::chrono::milliseconds(500);
+
+job_leadership::job_leadership(runtime& rt, store& meeting, context_store& context,
+                               master_seat& seat, std::optional<job_graph> begins,
+                               std::string job, master_options options)
+    : runtime_(rt),
+      meeting_(meeting),
+      keys_(meeting, job),
+      context_(context),
+      seat_(seat),
+      begins_(std::move(begins)),
+      job_(std::move(job)),
+      options_(std::move(options)),
+      name_(fmt::format("{:016x}", access::core(rt).random_word())) {}
+
+void job_leadership::note(const std::string& line) const {
+  access::core(runtime_).log(log_level::info,
+                             fmt::format("master {} of \"{}\": {}", name_, job_, line));
+}
+
+task<int> job_leadership::run() {
+  for (;;) {
+    const std::optional<int> code = co_await lead();
+    if (code) co_return *code;
+    co_await sleep_for(pause_after_trouble);
+  }
+}
+
+/// Only what another try may mend is caught: a damaged context is not.
+task<std::optional<int>> job_leadership::lead() {
+  std::string trouble;
+  try {
+    co_await take_seat();
+    const int code = co_await lead_one_term();
+    co_return code;
+  } catch (const context_error& e) {
+    if (e.kind() != context_trouble::unreachable && e.kind() != context_trouble::deposed)
+      throw;
+    trouble = e.what();
+  } catch (const store_error& e) {
+    trouble = e.what();
+  }
+  access::core(runtime_).log(log_level::warning, trouble);
+  co_return std::nullopt;
+}
+
+task<int> job_leadership::lead_one_term() {
+  job_master master(runtime_, meeting_, context_, begins_, job_, options_);
+  int code = 0;
+  const auto body = [&](scope& s) -> task<void> {
+    s.spawn(greet_standbys());
+    s.spawn(keep_seat());
+    code = co_await master.run();
+    s.cancel();
+  };
+  co_await scope::run(body);
+  try {
+    co_await seat_.leave();
+  } catch (const context_error& e) {
+    // Its lease ends by itself.
+    note(e.what());
+  }
+  co_return code;
+}
+
+// --- the seat -------------------------------------------------------------------------
+
+task<void> job_leadership::take_seat() {
+  for (;;) {
+    const bool is_ours = co_await seat_.take(name_);
+    if (is_ours) co_return;
+    const std::optional<seat_holder> leader = co_await seat_.holder();
+    if (leader) co_await stand_by(*leader);
+  }
+}
+
+task<void> job_leadership::keep_seat() {
+  for (;;) {
+    const std::string why = co_await seat_.lost();
+    note(fmt::format("the seat is lost, and this master leads on: {}", why));
+    bool is_ours = false;
+    while (!is_ours) {
+      try {
+        is_ours = co_await seat_.take(name_);
+        std::optional<seat_holder> other;
+        if (!is_ours) other = co_await seat_.holder();
+        if (other) co_await seat_.until_free(*other);
+      } catch (const context_error&) {
+        // It is tried again.
+      }
+      if (!is_ours) co_await sleep_for(pause_after_trouble);
+    }
+  }
+}
+
+// --- standing by ----------------------------------------------------------------------
+
+task<void> job_leadership::stand_by(seat_holder leader) {
+  note(fmt::format("stands by for master {}", leader.address));
+  auto [death, end] = co_await when_any(see_death_of(leader), seat_.until_free(leader));
+  static_cast<void>(end);
+  if (!death) co_return;
+  note(fmt::format("has seen master {} die", leader.address));
+  co_await seat_.free(leader);
+}
+
+task<void> job_leadership::see_death_of(seat_holder leader) {
+  event died;
+  const auto listen = [&](world& w) -> task<void> {
+    std::byte nothing{};
+    try {
+      co_await w.recv(std::span(&nothing, 1), from{0});
+    } catch (const world_error& e) {
+      if (e.cause() == cause::peer_died) died.set();
+      throw;
+    }
+  };
+  auto watch = [&]() -> task<void> {
+    co_await connect(runtime_, keys_.keys(),
+                     {.service = job_meeting::standbys_of(leader.address)}, listen,
+                     after_close::form_again);
+  };
+  auto see = [&]() -> task<void> { co_await died; };
+  co_await when_any(see(), watch());
+}
+
+task<void> job_leadership::greet_standbys() {
+  const auto hold = [](world& w) -> task<void> {
+    std::byte nothing{};
+    co_await w.recv(std::span(&nothing, 1), from{1});
+  };
+  co_await accept(runtime_, keys_.keys(), {.service = job_meeting::standbys_of(name_)},
+                  hold);
+}
+
+}  // namespace manyworlds::inline v0::detail
