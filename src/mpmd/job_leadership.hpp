@@ -19,8 +19,8 @@ namespace manyworlds::inline v0::detail {
 
 /// Takes the job's seat and leads a term; while another master has the seat it stands by,
 /// in a world with that one. When that world tells that the leader's process has ended,
-/// the seat is freed at once; when it is only silent, its lease has to end. A seat that is
-/// lost while this master leads stops nothing: terms fence (laws G-b, G-c).
+/// the seat is freed at once; when it is only silent, its lease has to end. A seat that
+/// is lost while this master leads stops nothing: terms fence (laws G-b, G-c).
 ///
 /// Thread: the runtime's reactor. Lifetime: runtime, stores and seat outlive it.
 class job_leadership {

@@ -55,9 +55,9 @@ std::optional<std::string> job_scheduler::place_these(
   return std::nullopt;
 }
 
-/// All at once, since rules and bundles reach across regions: one that is placed alone may
-/// take a node that has no room for those that belong with it. Where that cannot be, each
-/// region that fits goes on.
+/// All at once, since rules and bundles reach across regions: one that is placed alone
+/// may take a node that has no room for those that belong with it. Where that cannot be,
+/// each region that fits goes on.
 std::optional<std::string> job_scheduler::place_again() {
   std::map<std::size_t, std::vector<instance_id>> lacking;
   std::vector<instance_id> all;

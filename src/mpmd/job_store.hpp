@@ -22,7 +22,8 @@ inline constexpr const char* job_store_variable = "MANYWORLDS_GRAPH_STORE";
 [[nodiscard]] std::string way_to(std::string_view address);
 
 /// Opens it. `client` is for a store of ours; etcd has its own ways to know its clients.
-/// Lifetime: the runtime outlives it. Errors: std::invalid_argument for what is no address.
+/// Lifetime: the runtime outlives it. Errors: std::invalid_argument for what is no
+/// address.
 [[nodiscard]] std::unique_ptr<store> open_job_store(runtime& rt,
                                                     const std::string& address,
                                                     const tcp_store_options& client);

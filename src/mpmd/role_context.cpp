@@ -73,9 +73,8 @@ int role_context::run(class runtime& rt, role_body body, job_options options) {
   const auto whole = [&]() -> task<void> {
     tcp_store_options client;
     client.secret = secret();
-    const std::string& etcd = core_->store();
-    const auto meeting =
-        detail::open_job_store(rt, etcd.empty() ? store : etcd, client);
+    const std::string& etcd = core_->meeting_address();
+    const auto meeting = detail::open_job_store(rt, etcd.empty() ? store : etcd, client);
     co_await run_in(rt, *meeting, std::move(body));
   };
   return launch_context::run(rt, whole(), options);

@@ -36,13 +36,13 @@ struct edge_world {
 class role_core {
  public:
   role_core(instance_id instance, std::uint64_t incarnation, std::string node,
-            std::string token, std::string job, std::string store)
+            std::string token, std::string job, std::string meeting_address)
       : instance_(std::move(instance)),
         incarnation_(incarnation),
         node_(std::move(node)),
         token_(std::move(token)),
         job_(std::move(job)),
-        store_(std::move(store)) {}
+        meeting_address_(std::move(meeting_address)) {}
 
   [[nodiscard]] task<void> run(runtime& rt, store& meeting, role_context::role_body body);
   [[nodiscard]] task<void> keep_worlds(std::string edge, bool is_group,
@@ -59,7 +59,9 @@ class role_core {
   [[nodiscard]] const instance_id& instance() const noexcept { return instance_; }
   [[nodiscard]] const std::string& node() const noexcept { return node_; }
   /// Returns the job's meeting store, if it is another than the launcher's words name.
-  [[nodiscard]] const std::string& store() const noexcept { return store_; }
+  [[nodiscard]] const std::string& meeting_address() const noexcept {
+    return meeting_address_;
+  }
   [[nodiscard]] const job_graph& graph() const;
   [[nodiscard]] const std::map<std::string, std::string>& facts() const;
   role_context::failover_handler& controller() noexcept { return controller_; }
@@ -92,7 +94,7 @@ class role_core {
   const std::string node_;
   const std::string token_;
   const std::string job_;
-  const std::string store_;
+  const std::string meeting_address_;
   runtime* runtime_ = nullptr;
   store* keys_ = nullptr;
   job_graph graph_;

@@ -77,7 +77,7 @@ void add_master(CLI::App& app, command& chosen) {
       "decide about a job, or stand by while another master does; ends with the job");
   const auto line = std::make_shared<master_line>();
   add_job_line(sub, line->job);
-  sub.add_option("--context", line->context, 
+  sub.add_option("--context", line->context,
                  "the file of the job's context (SQLite), or etcd://HOST:PORT[,...] for "
                  "masters on several hosts, of which one leads and the others stand by")
       ->required();
