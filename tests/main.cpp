@@ -2,12 +2,15 @@
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "support/entries.hpp"
@@ -28,24 +31,40 @@ namespace {
 using manyworlds::testing::entries;
 
 // Those that ended and were not waited for as well.
-std::size_t children_of_all_threads() {
-  std::size_t count = 0;
+std::set<int> children_of_all_threads() {
+  std::set<int> found;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::ifstream children(task.path() / "children");
-    count += static_cast<std::size_t>(std::distance(std::istream_iterator<int>(children),
-                                                    std::istream_iterator<int>()));
+    found.insert(std::istream_iterator<int>(children), std::istream_iterator<int>());
   }
-  return count;
+  return found;
+}
+
+// Says what a child is that a test has left, for a failure that does not come twice.
+std::string text_of(int pid) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  std::string text = "process " + std::to_string(pid) + ':';
+  std::ifstream status(folder + "/status");
+  for (std::string line; std::getline(status, line);) {
+    for (const char* field : {"Name:", "State:", "TracerPid:", "Threads:"}) {
+      if (line.starts_with(field)) text += ' ' + line;
+    }
+  }
+  std::replace(text.begin(), text.end(), '\t', ' ');
+  // Empty for one that has ended.
+  std::ifstream words(folder + "/cmdline");
+  for (std::string word; std::getline(words, word, '\0');) text += " [" + word + ']';
+  return text;
 }
 
 struct resources {
   std::size_t descriptors = entries("/proc/self/fd");
   std::size_t threads = entries("/proc/self/task");
-  std::size_t children = children_of_all_threads();
+  std::set<int> children = children_of_all_threads();
 
   bool more_than(const resources& before) const {
     return descriptors > before.descriptors || threads > before.threads ||
-           children > before.children;
+           children.size() > before.children.size();
   }
 };
 
@@ -95,7 +114,11 @@ struct leak_listener : doctest::IReporter {
         "leaked in \"%s\": descriptors %zu -> %zu, threads %zu -> %zu, children %zu -> "
         "%zu\n",
         name, before.descriptors, after.descriptors, before.threads, after.threads,
-        before.children, after.children);
+        before.children.size(), after.children.size());
+    for (const int each : after.children) {
+      if (!before.children.contains(each))
+        std::printf("  left: %s\n", text_of(each).c_str());
+    }
   }
 
   void report_query(const doctest::QueryData&) override {}

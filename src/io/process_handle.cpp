@@ -7,14 +7,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "io/stream.hpp"
+#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail {
 
 namespace {
+
+using namespace std::chrono_literals;
+
+/// How long a tracer may hold the end of a process. A runtime that ends has 10 s for its
+/// tasks.
+constexpr duration longest_trace = 5s;
+/// The longest pause between two looks whether it does.
+constexpr duration longest_look = 50ms;
 
 // Newer than some headers.
 constexpr auto by_pidfd = static_cast<idtype_t>(3);
@@ -28,6 +39,12 @@ process_status status_of(const siginfo_t& info) noexcept {
     s.core_dumped = info.si_code == CLD_DUMPED;
   }
   return s;
+}
+
+process_status lost_status() noexcept {
+  process_status lost;
+  lost.reaped_elsewhere = true;
+  return lost;
 }
 
 }  // namespace
@@ -58,9 +75,7 @@ void process_handle::signal(int number) const noexcept {
   ::kill(pid_, number);
 }
 
-process_status process_handle::reap() noexcept {
-  MW_ASSERT(!is_reaped_ && has_ended(), "a process is reaped once, when it has ended");
-  is_reaped_ = true;
+std::optional<process_status> process_handle::try_to_reap() const noexcept {
   siginfo_t info{};
   int done = -1;
   if (is_pidfd_) {
@@ -75,9 +90,26 @@ process_status process_handle::reap() noexcept {
     } while (done != 0 && errno == EINTR);
   }
   if (done == 0 && info.si_pid == pid_) return status_of(info);
-  process_status lost;
-  lost.reaped_elsewhere = true;
-  return lost;
+  // It is our child, and its end is shown to another process for now.
+  if (done == 0) return {};
+  return lost_status();
+}
+
+task<process_status> process_handle::reap(reactor& home) {
+  MW_ASSERT(!is_reaped_ && has_ended(), "a process is reaped once, when it has ended");
+  // The kernel shows the end of a traced process to its tracer alone, until that waits
+  // for it or ends. A debugger is one, and so is the child by which a leak checker looks
+  // at its parent. The descriptor is readable all the while: nothing tells us of the
+  // moment.
+  const time_point until = home.now() + longest_trace;
+  std::optional<process_status> status = try_to_reap();
+  for (duration look = 1ms; !status && home.now() < until;
+       look = std::min(2 * look, longest_look)) {
+    co_await sleep_for(look);
+    status = try_to_reap();
+  }
+  is_reaped_ = true;
+  co_return status ? *status : lost_status();
 }
 
 }  // namespace manyworlds::inline v0::detail

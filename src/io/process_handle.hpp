@@ -28,11 +28,16 @@ class process_handle {
   [[nodiscard]] task<void> ended(reactor& home) const;
   /// Signals this process alone. It does nothing once that was reaped.
   void signal(int number) const noexcept;
-  /// Frees the process, and returns how it ended. Precondition: has_ended(), and it was
-  /// not called before.
-  [[nodiscard]] process_status reap() noexcept;
+  /// Frees the process, and returns how it ended. A tracer may hold its end for a while;
+  /// after 5 s it is given up, and the status says that it is lost. Precondition:
+  /// has_ended(), and no call has returned a status before. Lifetime: this object
+  /// outlives the task.
+  [[nodiscard]] task<process_status> reap(reactor& home);
 
  private:
+  /// Returns nothing while a tracer holds it.
+  [[nodiscard]] std::optional<process_status> try_to_reap() const noexcept;
+
   pid_t pid_;
   unique_descriptor end_;
   bool is_pidfd_;

@@ -21,7 +21,7 @@ struct process_status {
   bool core_dumped = false;
   /// The kernel killed it for memory, as far as that can be known.
   bool out_of_memory = false;
-  /// Other code of this program waited for it, or SIGCHLD is ignored.
+  /// Other code of this program waited for it, SIGCHLD is ignored, or a tracer holds it.
   bool reaped_elsewhere = false;
 };
 

@@ -38,7 +38,7 @@ class system_process final : public hosted_process {
   void signal(int number) noexcept override { handle_.signal(number); }
   [[nodiscard]] task<process_status> ended() override {
     co_await handle_.ended(home_);
-    process_status status = handle_.reap();
+    process_status status = co_await handle_.reap(home_);
     if (status.signal == SIGKILL) status.out_of_memory = host_.kills().explain_one();
     co_return status;
   }

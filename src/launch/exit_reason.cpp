@@ -104,7 +104,8 @@ std::string exit_reason::text() const {
     case exit_kind::reaped_elsewhere:
       return fmt::format(
           "{} has ended {}, and its exit code is lost: other code of this program waited "
-          "for it (wait, waitpid(-1)), or the program ignores SIGCHLD",
+          "for it (wait, waitpid(-1)), this program ignores SIGCHLD, or a debugger has "
+          "not let go of it",
           who, when);
     case exit_kind::not_started:
       break;

@@ -55,6 +55,30 @@ class small_group {
   bool is_there_ = false;
 };
 
+/// A program of which the end is shown to its tracer alone, until that file is there.
+struct traced_program {
+  traced_program(node& n, const std::string& let_go)
+      : process(n.rt, orders({"be-traced", let_go, "flush", "pause"})
+                          .output(lines([this](const output_line& line) {
+                            is_traced = line.text == "traced";
+                            said.set();
+                          }))) {}
+
+  task<pid_t> begin_and_kill() {
+    co_await process.started();
+    co_await within(said.wait(), 10s);
+    if (!is_traced) MESSAGE("no process may trace another one here");
+    const pid_t pid = process.pid();
+    CHECK(process.signal(SIGKILL));
+    CHECK(ends(pid));
+    co_return pid;
+  }
+
+  event said;
+  bool is_traced = false;
+  supervised_process process;
+};
+
 }  // namespace
 
 TEST_CASE("V2 an exit code and a signal are told apart") {
@@ -215,6 +239,48 @@ TEST_CASE("V3 the same where the kernel gives no pidfd") {
     CHECK(run_to_end(n, orders({"exit", "3"})).kind == exit_kind::reaped_elsewhere);
   });
   ::signal(SIGCHLD, before);
+}
+
+TEST_CASE("V2 the end of a traced program is told when its tracer lets go of it") {
+  const own_folder here;
+  const std::string let_go = here.file("let-go");
+  node n;
+  traced_program one(n, let_go);
+  auto held = [&]() -> task<exit_reason> {
+    static_cast<void>(co_await one.begin_and_kill());
+    bool has_ended = true;
+    try {
+      co_await one.process.ended().within(100ms);
+    } catch (const timed_out&) {
+      has_ended = false;
+    }
+    if (one.is_traced) CHECK_FALSE(has_ended);
+    std::ofstream(let_go).flush();
+    co_return co_await one.process.ended().within(20s);
+  };
+  const exit_reason end = n.run(held());
+  CHECK_MESSAGE(end.kind == exit_kind::signaled, end.text());
+  CHECK(end.signal == SIGKILL);
+  CHECK(unreaped() == 0);
+}
+
+TEST_CASE("V2 a tracer that does not let go of a program costs its code, and no hang") {
+  const own_folder here;
+  node n;
+  traced_program one(n, here.file("never"));
+  pid_t pid = 0;
+  auto held = [&]() -> task<exit_reason> {
+    pid = co_await one.begin_and_kill();
+    co_return co_await one.process.ended().within(20s);
+  };
+  const exit_reason end = n.run(held());
+  if (!one.is_traced) return;
+  CHECK(end.kind == exit_kind::reaped_elsewhere);
+  CHECK(end.text().find("a debugger has not let go of it") != std::string::npos);
+  // The tracer is of the program's tree, and ends with it.
+  auto stopping = [&]() -> task<void> { co_await one.process.stop(grace(0s)); };
+  n.run(stopping());
+  CHECK(eventually([&] { return ::waitpid(pid, nullptr, WNOHANG) == pid; }));
 }
 
 TEST_CASE("children that are not ours stay unreaped for their owner") {

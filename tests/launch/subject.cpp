@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -71,6 +72,24 @@ void start_descendant(std::string_view kind, const char* file) {
   stay(file);
 }
 
+/// A child of ours traces us from now on, as leak checkers do it, and holds our end until
+/// that file is there. Says whether it may.
+void be_traced(const char* file) {
+  int told[2];
+  if (pipe(told) != 0) return;
+  const pid_t self = getpid();
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+  if (fork() == 0) {
+    const char may = ptrace(PTRACE_SEIZE, self, nullptr, nullptr) == 0 ? 'y' : 'n';
+    if (write(told[1], &may, 1) != 1 || may == 'n') _exit(1);
+    for (int i = 0; access(file, F_OK) != 0 && i < 20'000; ++i) usleep(1000);
+    _exit(0);
+  }
+  char may = 'n';
+  if (read(told[0], &may, 1) != 1) may = 'n';
+  std::puts(may == 'y' ? "traced" : "not traced");
+}
+
 void print_lines(long count) {
   for (long i = 0; i < count; ++i) std::printf("line %ld\n", i);
   std::fflush(stdout);
@@ -126,6 +145,7 @@ void obey(std::string_view order, char**& rest) {
   if (order == "child" || order == "session-child" || order == "daemon" ||
       order == "hidden")
     start_descendant(order, next(rest));
+  if (order == "be-traced") be_traced(next(rest));
   if (order == "allocate") allocate(std::strtoul(next(rest), nullptr, 10));
   if (order == "now") {
     // The clock of steady_clock, when the first instruction of main has run.

@@ -20,7 +20,7 @@ enum class exit_kind : std::uint8_t {
   out_of_memory,     ///< the kernel killed it for memory
   stopped,           ///< this library ended it; `stop` says how
   not_started,       ///< it could not be started: `step` and `error`
-  reaped_elsewhere,  ///< other code of this program waited for it, or SIGCHLD is ignored
+  reaped_elsewhere,  ///< other code waited for it, SIGCHLD is ignored, or it is traced
 };
 
 /// Returns the name of the enumerator.
