@@ -2,6 +2,7 @@
 #pragma once
 
 #include "manyworlds/mpmd/graph_error.hpp"
+#include "manyworlds/mpmd/job_client.hpp"
 #include "manyworlds/mpmd/job_graph.hpp"
 #include "manyworlds/mpmd/job_placement.hpp"
 #include "manyworlds/mpmd/node_resources.hpp"

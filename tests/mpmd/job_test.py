@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A job on this machine, as processes: its instances, its master, its agent and itself are killed.
 
-usage: job_test.py MWGRAPH ROLE_USER
+usage: job_test.py MWGRAPH ROLE_USER JOB_CLIENT_USER
 """
 import json
 import os
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-MWGRAPH, ROLE_USER = (os.path.abspath(path) for path in sys.argv[1:3])
+MWGRAPH, ROLE_USER, JOB_CLIENT_USER = (os.path.abspath(path) for path in sys.argv[1:4])
 LIMIT = 30  # of each wait, on a machine that is busy
 
 
@@ -241,6 +241,14 @@ def a_program_that_is_not_there_is_named():
     assert job.process.wait(LIMIT) != 0
     status = json.loads(job.ask("status", "--json").stdout)
     assert "./none" in status["why"] or "./none" in str(status["instances"]), status
+
+
+def a_program_submits_a_job_and_waits_for_its_end():
+    """graph B1: the interface of C++."""
+    folder = os.path.abspath("jobs")
+    line = [JOB_CLIENT_USER, MWGRAPH, ROLE_USER, folder]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=4 * LIMIT)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def end_what_is_left(folder):

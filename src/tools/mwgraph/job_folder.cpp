@@ -7,16 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <system_error>
 
 #include "link/secret_file.hpp"
-#include "mwgraph/command.hpp"
+#include "mpmd/job_address.hpp"
 
 namespace mwgraph {
 
@@ -33,15 +31,8 @@ static void make_private_folder(const std::string& path) {
         fmt::format("{} is not a folder of this user's alone (--folder)", path));
 }
 
-std::string folder_of_jobs(const std::string& base) {
-  if (!base.empty()) return base;
-  const char* const run = std::getenv("XDG_RUNTIME_DIR");
-  if (run != nullptr && *run != '\0') return fmt::format("{}/manyworlds", run);
-  return fmt::format("/tmp/manyworlds-{}", ::getuid());
-}
-
 job_folder::job_folder(const std::string& base, const std::string& job) {
-  const std::string all = folder_of_jobs(base);
+  const std::string all = manyworlds::detail::folder_of_jobs(base);
   make_private_folder(all);
   path_ = fmt::format("{}/{}", all, job);
   make_private_folder(path_);
@@ -68,27 +59,6 @@ void job_folder::tell(const std::string& job, const std::string& store) const {
 void job_folder::tell_end(const std::string& status) const {
   std::ofstream(path_ + "/ended.json") << status;
   files::remove(path_ + "/job.json");
-}
-
-std::optional<std::string> end_of_job(const std::string& base, const std::string& job) {
-  std::ifstream file(fmt::format("{}/{}/ended.json", folder_of_jobs(base), job));
-  if (!file) return std::nullopt;
-  return std::string{std::istreambuf_iterator<char>(file), {}};
-}
-
-job_address address_of_job(const std::string& base, const std::string& job) {
-  const std::string path = fmt::format("{}/{}/job.json", folder_of_jobs(base), job);
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const auto told = nlohmann::json::parse(text, nullptr, false);
-  const bool is_told = told.is_object() && told.contains("store") &&
-                       told["store"].is_string() && told.contains("secret_file") &&
-                       told["secret_file"].is_string();
-  if (!is_told)
-    throw usage_error(fmt::format(
-        "no job \"{}\" was started on this machine (no {}); --store names its store", job,
-        path));
-  return {job, told["store"], told["secret_file"]};
 }
 
 }  // namespace mwgraph

@@ -1,19 +1,11 @@
-// Job folder: what a job that runs on this machine leaves for those who ask about it.
+// Job folder: the folder of a job that runs on this machine.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "io/descriptor.hpp"
 
 namespace mwgraph {
-
-/// Where the meeting store of a job is, and the secret that it wants.
-struct job_address {
-  std::string job;
-  std::string store;
-  std::string secret_file;
-};
 
 /// One folder for a job: its address, its secret, its context and its logs. Only its
 /// user can read it.
@@ -41,16 +33,5 @@ class job_folder {
   std::string path_;
   manyworlds::detail::unique_descriptor lock_;
 };
-
-/// Returns what the job of that name has told. Errors: usage_error if there is none.
-[[nodiscard]] job_address address_of_job(const std::string& base, const std::string& job);
-
-/// Returns how the job of that name has ended, as its master told last; nothing if it
-/// runs or never did.
-[[nodiscard]] std::optional<std::string> end_of_job(const std::string& base,
-                                                    const std::string& job);
-
-/// Returns the folder that holds those of jobs.
-[[nodiscard]] std::string folder_of_jobs(const std::string& base);
 
 }  // namespace mwgraph

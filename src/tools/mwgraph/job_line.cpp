@@ -22,8 +22,12 @@ void add_job_line(CLI::App& sub, job_line& line) {
 }
 
 job_address find_job(const job_line& line) {
-  if (line.store.empty()) return address_of_job(line.folder, line.job);
-  return {line.job, line.store, line.secret_file};
+  if (!line.store.empty()) return {line.job, line.store, line.secret_file};
+  try {
+    return mw::detail::address_of_job(line.folder, line.job);
+  } catch (const std::runtime_error& e) {
+    throw usage_error(e.what());
+  }
 }
 
 mw::tcp_store_options client_of(const job_address& job) {
@@ -52,7 +56,7 @@ int ask_status(const job_line& line,
                const std::function<mw::task<int>(status_source)>& asked) {
   const auto told_last = [&line]() -> std::optional<std::string> {
     if (!line.store.empty()) return std::nullopt;
-    return end_of_job(line.folder, line.job);
+    return mw::detail::end_of_job(line.folder, line.job);
   };
   if (const auto ended = told_last()) {
     mw::runtime rt(mw::runtime_options{});

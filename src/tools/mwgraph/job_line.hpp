@@ -9,8 +9,8 @@
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/store/tcp_store.hpp"
 #include "manyworlds/world/runtime.hpp"
+#include "mpmd/job_address.hpp"
 #include "mpmd/job_meeting.hpp"
-#include "mwgraph/job_folder.hpp"
 
 namespace mwgraph {
 
@@ -24,6 +24,8 @@ struct job_line {
 
 /// Adds JOB, --folder, --store, --secret-file and --insecure.
 void add_job_line(CLI::App& sub, job_line& line);
+
+using manyworlds::detail::job_address;
 
 /// Returns where the job is. Errors: usage_error.
 [[nodiscard]] job_address find_job(const job_line& line);

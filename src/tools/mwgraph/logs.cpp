@@ -32,7 +32,8 @@ struct instance_line {
 int print_logs(const instance_line& line) {
   const std::string all =
       line.logs.empty()
-          ? fmt::format("{}/{}/logs", folder_of_jobs(line.job.folder), line.job.job)
+          ? fmt::format("{}/{}/logs", mw::detail::folder_of_jobs(line.job.folder),
+                        line.job.job)
           : line.logs;
   const std::string folder = fmt::format("{}/{}", all, line.instance);
   std::vector<std::filesystem::path> files;

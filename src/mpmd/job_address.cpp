@@ -1,0 +1,42 @@
+#include "mpmd/job_address.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace manyworlds::inline v0::detail {
+
+std::string folder_of_jobs(const std::string& base) {
+  if (!base.empty()) return base;
+  const char* const run = std::getenv("XDG_RUNTIME_DIR");
+  if (run != nullptr && *run != '\0') return fmt::format("{}/manyworlds", run);
+  return fmt::format("/tmp/manyworlds-{}", ::getuid());
+}
+
+std::optional<std::string> end_of_job(const std::string& base, const std::string& job) {
+  std::ifstream file(fmt::format("{}/{}/ended.json", folder_of_jobs(base), job));
+  if (!file) return std::nullopt;
+  return std::string{std::istreambuf_iterator<char>(file), {}};
+}
+
+job_address address_of_job(const std::string& base, const std::string& job) {
+  const std::string path = fmt::format("{}/{}/job.json", folder_of_jobs(base), job);
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto told = nlohmann::json::parse(text, nullptr, false);
+  const bool is_told = told.is_object() && told.contains("store") &&
+                       told["store"].is_string() && told.contains("secret_file") &&
+                       told["secret_file"].is_string();
+  if (!is_told)
+    throw std::runtime_error(fmt::format(
+        "no job \"{}\" was started on this machine (no {}); --store names its store", job,
+        path));
+  return {job, told["store"], told["secret_file"]};
+}
+
+}  // namespace manyworlds::inline v0::detail

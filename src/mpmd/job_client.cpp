@@ -1,0 +1,218 @@
+#include "manyworlds/mpmd/job_client.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "io/descriptor.hpp"
+#include "link/secret_file.hpp"
+#include "manyworlds/coro/offload.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/worker_thread.hpp"
+#include "manyworlds/mpmd/graph_error.hpp"
+#include "mpmd/job_address.hpp"
+#include "mpmd/job_meeting.hpp"
+#include "mpmd/job_store.hpp"
+
+extern char** environ;  // NOLINT(readability-redundant-declaration)
+
+namespace manyworlds::inline v0 {
+
+namespace detail {
+
+using nlohmann::json;
+
+constexpr duration between_looks_at_job = std::chrono::milliseconds(100);
+
+// --- how it stands --------------------------------------------------------------------
+
+static instance_id instance_named(const std::string& text) {
+  instance_id id;
+  const std::size_t dot = text.rfind('.');
+  if (dot == std::string::npos) return id;
+  id.role = text.substr(0, dot);
+  std::from_chars(text.data() + dot + 1, text.data() + text.size(), id.index);
+  return id;
+}
+
+static instance_status instance_from(const json& all) {
+  instance_status one;
+  one.instance = instance_named(all.value("instance", ""));
+  one.node = all.value("node", "");
+  one.state = all.value("life", all.value("phase", ""));
+  one.incarnation = all.value("incarnation", std::uint64_t{0});
+  one.pid = all.value("pid", std::int64_t{0});
+  one.steps = all.value("steps", std::uint64_t{0});
+  one.failures = all.value("failures", std::size_t{0});
+  one.last_end = all.value("last_end", "");
+  return one;
+}
+
+/// A master of a later version may tell more, or less.
+static job_status status_from(const std::string& text) {
+  job_status status;
+  const json all = json::parse(text, nullptr, false);
+  if (!all.is_object()) return status;
+  try {
+    status.stage = all.value("stage", "");
+    status.term = all.value("term", std::uint64_t{0});
+    status.exit_code = all.value("exit_code", 0);
+    status.why = all.value("why", "");
+    status.waits_for = all.value("waits_for", "");
+    status.job_restarts = all.value("job_restarts", std::uint64_t{0});
+    for (const json& each : all.value("instances", json::array()))
+      status.instances.push_back(instance_from(each));
+  } catch (const json::exception& e) {
+    throw std::runtime_error(
+        fmt::format("what its master tells is no status: {}", e.what()));
+  }
+  return status;
+}
+
+static tcp_store_options client_with(const std::string& secret_file) {
+  tcp_store_options client;
+  if (!secret_file.empty()) client.secret = read_secret_file(secret_file);
+  return client;
+}
+
+class job_client_core {
+ public:
+  job_client_core(runtime& rt, job_address at, job_client_options options)
+      : at_(std::move(at)),
+        options_(std::move(options)),
+        store_(open_job_store(rt, at_.store, client_with(at_.secret_file))),
+        meeting_(*store_, at_.job) {}
+
+  [[nodiscard]] const std::string& job() const noexcept { return at_.job; }
+  [[nodiscard]] job_meeting& meeting() noexcept { return meeting_; }
+  /// The store of a job that was started here goes with it; what was told last stays.
+  [[nodiscard]] task<job_status> status() {
+    std::optional<std::string> told;
+    if (options_.store.empty()) told = end_of_job(options_.folder, at_.job);
+    if (!told) told = co_await meeting_.published();
+    co_return status_from(told.value_or(""));
+  }
+
+ private:
+  const job_address at_;
+  const job_client_options options_;
+  std::unique_ptr<store> store_;
+  job_meeting meeting_;
+};
+
+// --- its start ------------------------------------------------------------------------
+
+/// A file of this text, which goes with it.
+class graph_file {
+ public:
+  explicit graph_file(const std::string& text) : path_("/tmp/mw-graph-XXXXXX.json") {
+    const unique_descriptor file(::mkostemps(path_.data(), 5, O_CLOEXEC));
+    if (!file) throw std::system_error(errno, std::generic_category(), path_);
+    const bool is_written = ::write(file.get(), text.data(), text.size()) ==
+                            static_cast<ssize_t>(text.size());
+    if (!is_written) throw std::system_error(errno, std::generic_category(), path_);
+  }
+  graph_file(const graph_file&) = delete;
+  graph_file& operator=(const graph_file&) = delete;
+  ~graph_file() { ::unlink(path_.c_str()); }
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// Runs a program that leaves others behind, so that it is none of `supervised_process`,
+/// and returns its exit code and what it printed. It blocks.
+static std::pair<int, std::string> run_command(std::vector<std::string> line) {
+  std::array<int, 2> pipe{};
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0)
+    throw std::system_error(errno, std::generic_category(), "pipe");
+  const unique_descriptor out(pipe[0]);
+  unique_descriptor in(pipe[1]);
+  std::vector<char*> words;
+  for (std::string& word : line) words.push_back(word.data());
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, in.get(), STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&actions, in.get(), STDERR_FILENO);
+  pid_t pid = -1;
+  const int error =
+      ::posix_spawnp(&pid, words[0], &actions, nullptr, words.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) throw std::system_error(error, std::generic_category(), line[0]);
+  in = unique_descriptor();
+  std::string said;
+  std::array<char, 4096> some{};
+  for (ssize_t got = 0; (got = ::read(out.get(), some.data(), some.size())) > 0;)
+    said.append(some.data(), static_cast<std::size_t>(got));
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), said};
+}
+
+static task<void> start_job(job_graph graph, job_client_options options) {
+  auto objections = graph.check();
+  if (!objections.empty()) throw graph_error(std::move(objections));
+  const graph_file file(graph.to_json());
+  std::vector<std::string> line{options.program, "start", file.path(), "--nodes",
+                                std::to_string(options.nodes)};
+  if (!options.folder.empty()) line.insert(line.end(), {"--folder", options.folder});
+  worker_thread runner("mw-submit");
+  const auto run = [&line] { return run_command(line); };
+  const std::pair<int, std::string> end = co_await offload(runner, run);
+  if (end.first != 0)
+    throw std::runtime_error(fmt::format("{} start has ended with {}: {}",
+                                         options.program, end.first, end.second));
+}
+
+}  // namespace detail
+
+using namespace detail;
+
+static job_address find_job(const std::string& job, const job_client_options& options) {
+  if (options.store.empty()) return address_of_job(options.folder, job);
+  return {job, options.store, options.secret_file};
+}
+
+task<job_client> job_client::submit(runtime& rt, job_graph graph,
+                                    job_client_options options) {
+  std::string name = graph.name();
+  options.store.clear();
+  co_await start_job(std::move(graph), options);
+  co_return job_client(rt, std::move(name), std::move(options));
+}
+
+job_client::job_client(runtime& rt, std::string job, job_client_options options)
+    : core_(std::make_unique<job_client_core>(rt, find_job(job, options), options)) {}
+job_client::job_client(job_client&&) noexcept = default;
+job_client& job_client::operator=(job_client&&) noexcept = default;
+job_client::~job_client() = default;
+
+const std::string& job_client::job() const noexcept { return core_->job(); }
+task<job_status> job_client::status() { return core_->status(); }
+
+task<job_status> job_client::until_over() {
+  for (;;) {
+    job_status now = co_await core_->status();
+    if (now.is_over()) co_return now;
+    co_await sleep_for(between_looks_at_job);
+  }
+}
+
+task<void> job_client::stop(std::string why) {
+  return core_->meeting().ask_to_stop(std::move(why));
+}
+
+}  // namespace manyworlds::inline v0
