@@ -42,10 +42,13 @@ mw::task<mw::job_status> until_ready(mw::job_client& job, mw::instance_id id,
   throw std::runtime_error("not all are ready");
 }
 
+/// The one that is hurt.
+const mw::instance_id hurt{"decode", 1};
+
 mw::task<void> use(mw::runtime& rt, mw::job_graph g, mw::job_client_options options) {
   mw::job_client job = co_await mw::job_client::submit(rt, g, options);
-  const mw::job_status before = co_await until_ready(job, {"decode", 1}, 1);
-  need(find(before, {"decode", 1})->node == "here", "it runs here");
+  const mw::job_status before = co_await until_ready(job, hurt, 1);
+  need(find(before, hurt)->node == "here", "it runs here");
 
   // A name is taken once.
   std::string refused;
@@ -56,12 +59,12 @@ mw::task<void> use(mw::runtime& rt, mw::job_graph g, mw::job_client_options opti
   }
   need(refused.find("runs here already") != std::string::npos, "twice: " + refused);
 
-  ::kill(static_cast<pid_t>(find(before, {"decode", 1})->pid), SIGKILL);
+  ::kill(static_cast<pid_t>(find(before, hurt)->pid), SIGKILL);
   mw::job_client other(rt, g.name(), options);
-  const mw::job_status after = co_await until_ready(other, {"decode", 1}, 2);
+  const mw::job_status after = co_await until_ready(other, hurt, 2);
   need(find(after, {"decode", 0})->pid == find(before, {"decode", 0})->pid, "untouched");
-  need(find(after, {"decode", 1})->last_end.find("SIGKILL") != std::string::npos,
-       "its end is told: " + find(after, {"decode", 1})->last_end);
+  need(find(after, hurt)->last_end.find("SIGKILL") != std::string::npos,
+       "its end is told: " + find(after, hurt)->last_end);
 
   co_await other.stop("enough");
   const mw::job_status end = co_await job.until_over();

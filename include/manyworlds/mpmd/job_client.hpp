@@ -46,8 +46,10 @@ struct job_status {
   [[nodiscard]] bool is_over() const noexcept { return stage == "stopped"; }
 };
 
-/// Options of a client of a job.
+/// Options of a client of a job. No aggregate, so that an awaited expression may make
+/// one.
 struct job_client_options {
+  job_client_options() = default;
   /// Where jobs of this machine leave what finds them, as `mwgraph --folder`. Empty:
   /// XDG_RUNTIME_DIR/manyworlds, or /tmp/manyworlds-UID.
   std::string folder = {};
