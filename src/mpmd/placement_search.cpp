@@ -134,6 +134,7 @@ placement_solution solve_placement(const placement_problem& problem,
   // One step for each bundle is no backtracking.
   const std::uint64_t bundles = problem.bundles.size();
   made.end = first.run(capped_sum(most_steps, bundles));
+  made.steps = first.steps();
   if (made.end != search_end::found) {
     made.where = first.deepest();
     return made;

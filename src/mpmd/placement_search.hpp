@@ -76,12 +76,14 @@ class placement_search {
 
 struct placement_solution {
   search_end end = search_end::impossible;
+  std::uint64_t steps = 0;                    ///< until it was found or not
   std::vector<placement_decision> decisions;  ///< by bundle, if it was found
   dead_end where;                             ///< otherwise
 };
 
 /// Searches, and betters what was found by the preferences, the first first, until each
-/// is as good as it can be or a bounded number of steps is spent.
+/// is as good as it can be or a bounded number of steps is spent. Beside `most_steps`
+/// there is one for each bundle.
 [[nodiscard]] placement_solution solve_placement(const placement_problem& problem,
                                                  std::uint64_t most_steps);
 

@@ -224,7 +224,11 @@ node_rank placement_state::rank(const placement_bundle& bundle,
 
 bool placement_state::are_alike(std::uint32_t a, std::uint32_t b) const {
   if (problem_.nodes[a].kind != problem_.nodes[b].kind) return false;
-  if (nodes_[a].free != nodes_[b].free) return false;
+  const placement_amount& one = nodes_[a].free;
+  const placement_amount& other = nodes_[b].free;
+  if (one.cpus != other.cpus || one.gpus != other.gpus ||
+      problem_.memory_units(one.memory) != problem_.memory_units(other.memory))
+    return false;
   const auto roles = static_cast<std::ptrdiff_t>(problem_.graph->roles().size());
   const auto first = role_counts_.begin() + a * roles;
   return std::equal(first, first + roles, role_counts_.begin() + b * roles);
