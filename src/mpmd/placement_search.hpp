@@ -12,10 +12,12 @@ namespace manyworlds::inline v0::detail {
 /// Where a bundle is placed, and why.
 struct placement_decision {
   std::uint32_t node = none;
-  bool is_only = true;  ///< nothing else was possible
+  bool is_only = true;   ///< no other fits
+  bool is_last = false;  ///< others fit, and were tried: they led to dead ends
   /// What ranked it before the next best; past the last reason: its position alone.
   std::size_t reason = rank_reasons;
   std::uint32_t separation = none;  ///< one that excluded other nodes
+  std::uint32_t preference = none;  ///< one that excluded all others that fit
 
   friend bool operator==(const placement_decision&, const placement_decision&) = default;
 };
