@@ -105,6 +105,35 @@ TEST_CASE("graph B65: a write during which etcd stands still is repeated and don
   CHECK(context_result(kept.load()) == context_values{{"n", "4"}});
 }
 
+TEST_CASE("a context in etcd grows to what can be read back, and no further") {
+  if (!can_use_etcd_for_contexts()) return;
+  manyworlds_tests::etcd_server own;
+  etcd_store store(own.endpoint(), graph_store_options("job"));
+  etcd_context kept(store);
+  const std::uint64_t term = take_next_term(kept);
+  const std::string longest(context_longest_value, 'v');
+  const auto seven = [&](int number, const std::string& value) {
+    std::vector<context_write> some;
+    for (int i = 0; i < 7; ++i) some.push_back({std::to_string(7 * number + i), value});
+    return some;
+  };
+  told_trouble told;
+  int written = 0;
+  for (; written < 60 && !told.kind; ++written)
+    told = context_trouble_of(kept.write(term, seven(written, longest)));
+  CHECK(told == context_trouble::full);
+  CHECK(told.text.find("may have 32 MiB") != std::string::npos);
+  const context_values all = context_result(etcd_context(store).load());
+  CHECK(all.size() * (context_longest_value + 1) > etcd_context_most_bytes * 9 / 10);
+  CHECK(all.size() == 7 * static_cast<std::size_t>(written - 1));
+  // What takes no room goes on, also with values in place of others.
+  context_result(kept.write(term, seven(0, "short")));
+  context_result(kept.write(term, seven(written, longest)));
+  CHECK(context_trouble_of(kept.write(term, seven(0, longest))) == context_trouble::full);
+  context_result(kept.write(term, seven(1, "short")));
+  context_result(kept.write(term, seven(0, longest)));
+}
+
 TEST_CASE("graph B61: keys of a job in etcd are as many as its values") {
   if (!can_use_etcd_for_contexts()) return;
   etcd_store store(manyworlds_tests::shared_etcd().endpoint(),
