@@ -29,6 +29,9 @@ namespace manyworlds::inline v0::detail {
 /// differ by case too, so one that differs by nothing else is the nearest.
 [[nodiscard]] std::string_view nearest_name(
     std::string_view wanted, const std::vector<std::string_view>& candidates);
+/// A text with more wrong names than these is garbage, and each search would compare with
+/// all candidates: the nearest of the others are not looked for.
+inline constexpr std::size_t most_nearest_names = 100;
 
 /// Returns the name as a part of a field's path: quoted where it is more than letters,
 /// digits, '-' and '_'.

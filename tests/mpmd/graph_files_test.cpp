@@ -523,6 +523,17 @@ TEST_CASE("of a file of garbage at most a thousand faults are said") {
   CHECK(found.back().what == "and 2000 more behind this");
 }
 
+TEST_CASE("of many unknown fields some are told with what was meant") {
+  std::string text = "name = \"j\"\n";
+  for (int i = 0; i < 150; ++i)
+    text += "[role.r" + std::to_string(i) + "]\nrun = [\"./a\"]\nrum = 1\n";
+  const auto found = faults_of(text);
+  CHECK(found.size() == 150);
+  CHECK(std::count_if(found.begin(), found.end(), [](const mw::graph_objection& each) {
+          return each.what.find("did you mean \"run\"?") != std::string::npos;
+        }) == 100);
+}
+
 TEST_CASE("a file is read by its name's end, and one that is not there is an error") {
   const auto folder = std::filesystem::temp_directory_path() /
                       ("graph_files_" + std::to_string(::getpid()));
