@@ -43,6 +43,8 @@ inline constexpr std::size_t most_nearest_names = 100;
 /// Returns the path of what that one is a field or an item of; empty at the top.
 [[nodiscard]] std::string_view parent_path(std::string_view path);
 
+/// What some editors put before a text. It is no character of its first line.
+inline constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 /// Returns line and column of the character at `offset`.
 [[nodiscard]] graph_position position_at(std::string_view text, std::size_t offset);
 

@@ -534,6 +534,20 @@ TEST_CASE("of many unknown fields some are told with what was meant") {
         }) == 100);
 }
 
+TEST_CASE("a byte order mark before a text is none of its columns") {
+  const std::string mark = "\xef\xbb\xbf";
+  for (const char* text : {"nam = 3\n", "name = = 3", "a.b.c.d.e.f.g.h.i.j = 1"}) {
+    CAPTURE(text);
+    CHECK(all_of(faults_of(text)) != "");
+    CHECK(all_of(faults_of(mark + text)) == all_of(faults_of(text)));
+  }
+  for (const char* text : {R"({"nam": 3})", R"({"name": =})"}) {
+    CAPTURE(text);
+    CHECK(all_of(json_faults_of(text)) != "");
+    CHECK(all_of(json_faults_of(mark + text)) == all_of(json_faults_of(text)));
+  }
+}
+
 TEST_CASE("a file is read by its name's end, and one that is not there is an error") {
   const auto folder = std::filesystem::temp_directory_path() /
                       ("graph_files_" + std::to_string(::getpid()));
