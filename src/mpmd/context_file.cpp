@@ -155,13 +155,22 @@ sqlite_database& context_file::opened() {
   struct stat seen {};
   if (::stat(path_.c_str(), &seen) != 0) {
     if (errno != ENOENT) refuse(context_trouble::unsupported, std::strerror(errno));
+    // SQLite would play what is left of another file into the new one. A file that is
+    // there by now was made by another master, and the journal is its own.
+    const std::string journal = path_ + "-journal";
+    const bool has_journal = ::access(journal.c_str(), F_OK) == 0;
+    if (has_journal && ::access(path_.c_str(), F_OK) != 0)
+      refuse(context_trouble::damaged,
+             fmt::format("it was removed, and its journal is left (to begin anew, remove "
+                         "{}, too)",
+                         journal));
     make();
   } else if (!S_ISREG(seen.st_mode)) {
     refuse(context_trouble::unsupported, "it is no file");
   } else if (seen.st_size == 0) {
     refuse(context_trouble::damaged,
            "it is empty, and no context ever is: what was in it is lost (to begin anew, "
-           "remove it)");
+           "remove it and its journal)");
   }
   try {
     database_.emplace(library_, path_, false, options_.patience);

@@ -31,7 +31,8 @@ struct context_file_options {
 /// row that is wrong is damage wherever it stands.
 ///
 /// The file is made under another name and comes to its own whole. So an empty file of
-/// this name is one that was cut off, and is refused; no file is an empty context.
+/// this name is one that was cut off, and is refused; no file is an empty context, unless
+/// its journal is left.
 ///
 /// Thread: one at a time; every call may block on the disk, or for the patience. Errors:
 /// those of `context_store`. After one the file is opened and checked anew.

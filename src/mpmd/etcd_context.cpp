@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "mpmd/byte_size.hpp"
 #include "mpmd/context_log.hpp"
 #include "mpmd/etcd_trouble.hpp"
 
@@ -133,17 +134,33 @@ etcd_context::knowledge etcd_context::learn(etcd_listing listing,
   return now;
 }
 
-/// Counts a change in the sum.
+/// Counts a change in the sums.
 void etcd_context::note(knowledge& of, const context_write& change) {
-  const auto before = of.checksums.find(change.key);
-  if (before != of.checksums.end()) {
-    of.sum -= before->second;
-    of.checksums.erase(before);
+  const auto before = of.values.find(change.key);
+  if (before != of.values.end()) {
+    of.sum -= before->second.checksum;
+    of.bytes -= before->second.bytes;
+    of.values.erase(before);
   }
   if (!change.value) return;
-  const std::uint64_t checksum = checksum_of(change.key, *change.value);
-  of.checksums.emplace(change.key, checksum);
-  of.sum += checksum;
+  const known_value now{checksum_of(change.key, *change.value),
+                        change.key.size() + change.value->size()};
+  of.values.emplace(change.key, now);
+  of.sum += now.checksum;
+  of.bytes += now.bytes;
+}
+
+/// Returns how many bytes there would be after these changes.
+std::uint64_t etcd_context::bytes_after(
+    const knowledge& now,
+    const std::map<std::string_view, const context_write*>& changes) {
+  std::uint64_t bytes = now.bytes;
+  for (const auto& [key, change] : changes) {
+    const auto before = now.values.find(key);
+    if (before != now.values.end()) bytes -= before->second.bytes;
+    if (change->value) bytes += key.size() + change->value->size();
+  }
+  return bytes;
 }
 
 task<std::uint64_t> etcd_context::term() {
@@ -179,21 +196,25 @@ task<context_values> etcd_context::load() { return read_all(); }
 
 task<void> etcd_context::write(std::uint64_t term, std::vector<context_write> changes) {
   check_context_write(changes);
+  // etcd takes a key once.
+  std::map<std::string_view, const context_write*> last;
+  for (const context_write& change : changes) last[change.key] = &change;
   for (int overtaken = 0; overtaken < most_overtakings; ++overtaken) {
     if (!known_) co_await read_all();
     compare_terms(known_->term, term);
+    const std::uint64_t bytes = bytes_after(*known_, last);
+    // What makes it smaller is written in any case.
+    if (bytes > etcd_context_most_bytes && bytes > known_->bytes)
+      refuse(context_trouble::full,
+             fmt::format("the context would have {}, and may have {}",
+                         byte_size_text(bytes), byte_size_text(etcd_context_most_bytes)));
     // While it is under way, nothing is known.
     knowledge next = std::move(*std::exchange(known_, std::nullopt));
     etcd_transaction writing;
     writing.when(etcd_target::mod_revision, term_key, next.term_revision)
         .when(etcd_target::mod_revision, head_key, next.head_revision);
-    // etcd takes a key once.
-    std::map<std::string_view, const context_write*> last;
-    for (const context_write& change : changes) {
-      note(next, change);
-      last[change.key] = &change;
-    }
     for (const auto& [key, change] : last) {
+      note(next, *change);
       std::string name = std::string(value_prefix) + change->key;
       if (change->value) {
         writing.then_set(std::move(name), *change->value);

@@ -18,6 +18,10 @@ namespace manyworlds::inline v0::detail {
 [[nodiscard]] etcd_store_options graph_store_options(std::string_view job,
                                                      etcd_store_options more = {});
 
+/// The most bytes that keys and values of one context may have: what a new master reads
+/// back within its limit, with room for a slow etcd.
+inline constexpr std::uint64_t etcd_context_most_bytes = std::uint64_t{32} << 20;
+
 /// Keeps each value under a key of its own, and beside them the term and a head. The head
 /// has the sum of the checksums of all values. So a value that was changed or erased by
 /// another hand is `damaged`.
@@ -32,8 +36,9 @@ namespace manyworlds::inline v0::detail {
 /// one write, the answer of which was lost, one takes effect.
 ///
 /// The context is bounded by its values; etcd itself keeps what was overwritten until it
-/// is compacted, which is its operator's to order (--auto-compaction-retention). A whole
-/// context has at most 90 MiB. Lifetime: the store outlives this.
+/// is compacted, which is its operator's to order (--auto-compaction-retention). A write
+/// with which the context would exceed `etcd_context_most_bytes` is `full`. Lifetime: the
+/// store outlives this.
 class etcd_context final : public context_store {
  public:
   explicit etcd_context(etcd_store& store, duration limit = std::chrono::seconds(5))
@@ -46,6 +51,10 @@ class etcd_context final : public context_store {
   [[nodiscard]] std::string where() const override { return store_.address(); }
 
  private:
+  struct known_value {
+    std::uint64_t checksum = 0;
+    std::uint64_t bytes = 0;  ///< of its key, too
+  };
   /// What is known of the keys; enough to compare and to write the next head.
   struct knowledge {
     std::uint64_t term = 0;
@@ -53,13 +62,17 @@ class etcd_context final : public context_store {
     std::uint64_t sequence = 0;
     std::int64_t head_revision = 0;
     std::uint64_t sum = 0;
-    std::map<std::string, std::uint64_t, std::less<>> checksums;
+    std::map<std::string, known_value, std::less<>> values;
+    std::uint64_t bytes = 0;  ///< of all keys and values
   };
 
   task<context_values> read_all();
   task<etcd_outcome> commit(etcd_transaction transaction);
   [[nodiscard]] knowledge learn(etcd_listing listing, context_values& values) const;
   static void note(knowledge& of, const context_write& change);
+  [[nodiscard]] static std::uint64_t bytes_after(
+      const knowledge& now,
+      const std::map<std::string_view, const context_write*>& changes);
   [[noreturn]] void refuse(context_trouble trouble, const std::string& text) const;
   void compare_terms(std::uint64_t known, std::uint64_t ours) const;
 

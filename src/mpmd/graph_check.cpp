@@ -13,12 +13,6 @@ namespace manyworlds::inline v0 {
 
 namespace detail {
 
-namespace {
-
-constexpr std::size_t most_searches = 100;
-
-}  // namespace
-
 check_notes::check_notes(const job_graph& graph, const graph_positions& positions,
                          const unsure_fields& unsure)
     : positions_(positions), unsure_(unsure) {
@@ -51,7 +45,7 @@ const graph_role* check_notes::need_role(const std::string& field,
   // Without a table of roles there is nothing to say about each of their names.
   if (found != nullptr || is_unsure("role")) return found;
   // Each search compares with all names.
-  const bool searches = ++missed_ <= most_searches;
+  const bool searches = ++missed_ <= most_nearest_names;
   object(field, fmt::format("{}no role {}{}", speaker, in_quotes(name),
                             searches ? did_you_mean(name, role_names_) : ""));
   return found;

@@ -1,6 +1,7 @@
 // Graph reader: makes a graph of a tree, and notes all that is wrong with it.
 #pragma once
 
+#include <cstddef>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct graph_notes {
   /// Fields of which the value is not known, since what stands there is wrong: what is
   /// wrong with the graph for want of them is no news.
   std::set<std::string, std::less<>> unsure;
+  std::size_t unknown_fields = 0;
 
   /// Objects to a field.
   void object(const std::string& field, const std::string& what);

@@ -19,7 +19,7 @@ namespace {
 class json_cursor {
  public:
   explicit json_cursor(std::string_view text) : text_(text) {
-    if (text_.starts_with("\xef\xbb\xbf")) skip_to(3);
+    if (text_.starts_with(byte_order_mark)) at_ = byte_order_mark.size();
   }
 
   /// Returns the position of the next name or value, and passes it.

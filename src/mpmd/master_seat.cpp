@@ -1,5 +1,6 @@
 #include "mpmd/master_seat.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "manyworlds/coro/sleep.hpp"
@@ -29,6 +30,14 @@ task<T> with_context_errors(task<T> asking) {
     failed = context_error_of(e);
   }
   throw context_error(*failed);
+}
+
+/// Says whether these changes are a listing in which the seat is held as before.
+bool shows(const etcd_changes& told, const seat_holder& of) {
+  return told.is_listing &&
+         std::any_of(told.changes.begin(), told.changes.end(), [&](const etcd_change& c) {
+           return c.entry.key == seat_key && c.entry.create_revision == of.claim;
+         });
 }
 
 }  // namespace
@@ -75,9 +84,10 @@ task<void> etcd_master_seat::until_free(seat_holder of) {
     try {
       const std::optional<etcd_entry> found = co_await store_.entry(seat_key, limit_);
       if (!found || found->create_revision != of.claim) co_return;
-      // It is written once: whatever changes it ends this taking.
+      // It is written once: whatever changes it ends this taking. Where etcd has
+      // compacted since, the watch begins with a listing, which is no change.
       etcd_watch watch = store_.watch(seat_key, found->mod_revision + 1);
-      static_cast<void>(co_await watch.next());
+      while (shows(co_await watch.next(), of)) {}
       continue;
     } catch (const store_error&) {
       // The seat stands as long as etcd does not say otherwise.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "manyworlds/mpmd/job_placement.hpp"
+#include "mpmd/placement_bounds.hpp"
 #include "mpmd/placement_devices.hpp"
 #include "mpmd/placement_problem.hpp"
 #include "mpmd/placement_search.hpp"
@@ -18,10 +19,14 @@ namespace {
 using detail::placement_problem;
 using detail::search_end;
 
-constexpr std::uint64_t most_steps = 100'000;
+// A step looks at each node, and the master waits: so looks are bounded, and not steps.
+// A million of them take about 0.1 s. One step for each bundle comes on top.
+constexpr std::uint64_t most_looks = 2'000'000;
 /// A search with one rule less says whether the rule is at fault: it is not worth as
 /// much.
-constexpr std::uint64_t steps_without_a_rule = 10'000;
+constexpr std::uint64_t looks_without_a_rule = 200'000;
+/// All these searches together look no more often. Where they would, no rule is blamed.
+constexpr std::uint64_t looks_for_rules = 4'000'000;
 /// With more it takes too long to leave each out once.
 constexpr std::size_t most_blamed_rules = 32;
 
@@ -32,6 +37,10 @@ struct given {
   std::span<const instance_place> taken;
 };
 
+std::uint64_t looks_of_step(const placement_problem& problem) {
+  return problem.nodes.size() + 1;
+}
+
 /// Returns the rules without which it could be placed, and of which none can be left out:
 /// those that are in conflict.
 std::vector<const graph_place*> rules_at_fault(const given& all,
@@ -40,14 +49,22 @@ std::vector<const graph_place*> rules_at_fault(const given& all,
     return rule->rule == place_rule::pack || rule->rule == place_rule::spread;
   });
   if (rules.size() > most_blamed_rules) return {};
+  std::uint64_t left = looks_for_rules;
   for (std::size_t i = 0; i < rules.size();) {
     std::vector<const graph_place*> fewer = rules;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
     const placement_problem problem = detail::make_placement_problem(
         all.graph, all.nodes, all.wanted, all.taken, fewer);
-    const bool is_needless =
-        detail::node_shortage(problem) ||
-        detail::solve_placement(problem, steps_without_a_rule).end != search_end::found;
+    bool is_needless =
+        detail::node_shortage(problem).has_value() || detail::exceeds_all_nodes(problem);
+    if (!is_needless) {
+      const std::uint64_t looks = looks_of_step(problem);
+      if (left / looks < problem.bundles.size()) return {};
+      const detail::placement_solution found =
+          detail::solve_placement(problem, looks_without_a_rule / looks);
+      left -= std::min(left, found.steps * looks);
+      is_needless = found.end != search_end::found;
+    }
     if (is_needless) {
       rules = std::move(fewer);
     } else {
@@ -85,11 +102,14 @@ std::vector<instance_place> place_instances(const job_graph& graph,
   if (const auto shortage = detail::node_shortage(problem)) {
     refuse(all, rules, fmt::format("{} cannot be placed: {}", graph.name(), *shortage));
   }
-  const detail::placement_solution found = detail::solve_placement(problem, most_steps);
+  // Where it is known to be impossible, the search only finds for what room is short.
+  const bool is_impossible = detail::exceeds_all_nodes(problem);
+  const detail::placement_solution found = detail::solve_placement(
+      problem, is_impossible ? 0 : most_looks / looks_of_step(problem));
   if (found.end != search_end::found) {
     std::string why = detail::dead_end_text(problem, found.where);
-    if (found.end == search_end::gave_up)
-      why += fmt::format(" (given up after {} steps)", most_steps);
+    if (found.end == search_end::gave_up && !is_impossible)
+      why += fmt::format(" (given up after {} steps)", found.steps);
     refuse(all, rules, why);
   }
 

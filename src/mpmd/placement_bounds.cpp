@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <queue>
 #include <utility>
 
@@ -52,6 +53,29 @@ std::uint32_t fewest_nodes(const placement_load& load,
                    fewest_to_reach(load.total.memory, std::move(memory)),
                    fewest_to_reach(load.total.gpus, std::move(gpus)),
                    fewest_to_reach(load.bundles, std::move(bundles))});
+}
+
+bool exceeds_all_nodes(const placement_problem& problem) {
+  placement_load all;
+  std::map<std::uint32_t, std::pair<const placement_bundle*, std::uint64_t>> forms;
+  for (const placement_bundle& each : problem.bundles) {
+    all.add(each);
+    if (each.fixed_to != none) continue;
+    auto& [example, count] = forms[each.form];
+    example = &each;
+    ++count;
+  }
+  std::vector<placement_amount> free;
+  for (const placement_node& each : problem.nodes) free.push_back(each.free);
+  if (all.bundles > 0 && fewest_nodes(all, free) > free.size()) return true;
+  return std::any_of(forms.begin(), forms.end(), [&](const auto& form) {
+    const auto& [example, count] = form.second;
+    std::uint64_t room = 0;
+    for (std::size_t n = 0; n < free.size() && room < count; ++n)
+      if (problem.has_labels[example->labels][n] != 0)
+        room = capped_sum(room, free[n].times(example->need));
+    return room < count;
+  });
 }
 
 std::uint64_t least_squares(std::vector<std::uint64_t> held,

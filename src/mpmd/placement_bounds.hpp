@@ -22,6 +22,10 @@ struct placement_load {
 [[nodiscard]] std::uint32_t fewest_nodes(const placement_load& load,
                                          const std::vector<placement_amount>& free);
 
+/// Says whether there are more bundles, or more of one form, than all nodes have room
+/// for, as far as each node is looked at alone. No search is needed to refuse these.
+[[nodiscard]] bool exceeds_all_nodes(const placement_problem& problem);
+
 /// Returns the least sum of squares of the instances on each node. `held` are there
 /// already, and `room` says how many more each can take.
 [[nodiscard]] std::uint64_t least_squares(std::vector<std::uint64_t> held,

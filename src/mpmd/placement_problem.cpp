@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -305,10 +306,12 @@ class problem_maker {
   /// Numbers the kinds of nodes.
   void sort_nodes() {
     const std::size_t roles = graph_.roles().size();
+    for (const placement_bundle& each : made_.bundles)
+      made_.memory_unit = std::gcd(made_.memory_unit, each.need.memory);
     std::vector<std::vector<std::uint64_t>> facts(given_.size());
     for (std::size_t i = 0; i < given_.size(); ++i) {
       const placement_amount& free = made_.nodes[i].free;
-      facts[i] = {free.cpus, free.memory, free.gpus};
+      facts[i] = {free.cpus, made_.memory_units(free.memory), free.gpus};
       for (const std::vector<char>& has : made_.has_labels)
         facts[i].push_back(static_cast<std::uint64_t>(has[i]));
       // Last come the instances of roles that the graph has not.

@@ -132,9 +132,15 @@ struct placement_problem {
   /// By set of labels and node.
   std::vector<std::vector<char>> has_labels;
   placement_amount largest;  ///< the most that a node has free
+  /// What each bundle needs is a multiple of it; 0: none needs any. So what is free
+  /// beyond a multiple never matters, and machines with a few MiB more or less are alike.
+  std::uint64_t memory_unit = 0;
 
   [[nodiscard]] const graph_role& role_of(std::uint32_t wanted_one) const {
     return graph->roles()[wanted_roles[wanted_one]];
+  }
+  [[nodiscard]] std::uint64_t memory_units(std::uint64_t memory) const noexcept {
+    return memory_unit == 0 ? 0 : memory / memory_unit;
   }
   [[nodiscard]] const std::string& name_of_node(std::uint32_t node) const {
     return nodes[node].given->name;

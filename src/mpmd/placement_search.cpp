@@ -45,32 +45,38 @@ bool placement_search::choose(std::uint32_t depth) {
   placement_decision chosen;
   node_rank best{};
   node_rank second{};
+  bool has_second = false;
   const auto nodes = static_cast<std::uint32_t>(problem_.nodes.size());
   // A fixed one looks at its node alone.
   const std::uint32_t first = bundle.fixed_to == none ? 0 : bundle.fixed_to;
   const std::uint32_t end = bundle.fixed_to == none ? nodes : first + 1;
   for (std::uint32_t n = first; n < end; ++n) {
-    if (!at.tried.empty() && at.tried[n] != 0) continue;
+    if (!at.tried.empty() && at.tried[n] != 0) {
+      chosen.is_last = true;
+      continue;
+    }
     const node_verdict verdict = state_.judge(bundle, n);
     if (verdict.what != obstacle::nothing) {
       if (verdict.separation != none) chosen.separation = verdict.separation;
+      if (verdict.preference != none) chosen.preference = verdict.preference;
       continue;
     }
     const node_rank rank = state_.rank(bundle, n);
     if (chosen.node == none || rank < best) {
-      if (chosen.node != none) {
-        chosen.is_only = false;
-        second = best;
-      }
+      second = best;
+      has_second = chosen.node != none;
       best = rank;
       chosen.node = n;
-    } else if (chosen.is_only || rank < second) {
-      chosen.is_only = false;
+    } else if (!has_second || rank < second) {
+      has_second = true;
       second = rank;
     }
   }
   if (chosen.node == none) return false;
-  if (!chosen.is_only) {
+  chosen.is_only = !has_second && !chosen.is_last && chosen.preference == none;
+  if (has_second) {
+    chosen.is_last = false;
+    chosen.preference = none;
     const auto differs = std::mismatch(best.begin(), best.end(), second.begin());
     chosen.reason = static_cast<std::size_t>(differs.first - best.begin());
   }
@@ -134,6 +140,7 @@ placement_solution solve_placement(const placement_problem& problem,
   // One step for each bundle is no backtracking.
   const std::uint64_t bundles = problem.bundles.size();
   made.end = first.run(capped_sum(most_steps, bundles));
+  made.steps = first.steps();
   if (made.end != search_end::found) {
     made.where = first.deepest();
     return made;

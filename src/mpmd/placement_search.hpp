@@ -12,10 +12,12 @@ namespace manyworlds::inline v0::detail {
 /// Where a bundle is placed, and why.
 struct placement_decision {
   std::uint32_t node = none;
-  bool is_only = true;  ///< nothing else was possible
+  bool is_only = true;   ///< no other fits
+  bool is_last = false;  ///< others fit, and were tried: they led to dead ends
   /// What ranked it before the next best; past the last reason: its position alone.
   std::size_t reason = rank_reasons;
   std::uint32_t separation = none;  ///< one that excluded other nodes
+  std::uint32_t preference = none;  ///< one that excluded all others that fit
 
   friend bool operator==(const placement_decision&, const placement_decision&) = default;
 };
@@ -76,12 +78,14 @@ class placement_search {
 
 struct placement_solution {
   search_end end = search_end::impossible;
+  std::uint64_t steps = 0;                    ///< until it was found or not
   std::vector<placement_decision> decisions;  ///< by bundle, if it was found
   dead_end where;                             ///< otherwise
 };
 
 /// Searches, and betters what was found by the preferences, the first first, until each
-/// is as good as it can be or a bounded number of steps is spent.
+/// is as good as it can be or a bounded number of steps is spent. Beside `most_steps`
+/// there is one for each bundle.
 [[nodiscard]] placement_solution solve_placement(const placement_problem& problem,
                                                  std::uint64_t most_steps);
 

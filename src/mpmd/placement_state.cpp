@@ -151,7 +151,8 @@ node_verdict placement_state::judge(const placement_bundle& bundle,
   if (parties.what == obstacle::separated) return parties;
   if (!nodes_[node].free.covers(bundle.need)) return {obstacle::resources};
   if (parties.what != obstacle::nothing) return parties;
-  if (!keeps_limits(bundle, node)) return {obstacle::preference};
+  const std::uint32_t exceeded = exceeded_limit(bundle, node);
+  if (exceeded != none) return {obstacle::preference, none, none, exceeded};
   return {};
 }
 
@@ -175,21 +176,21 @@ node_verdict placement_state::judge_parties(const placement_bundle& bundle,
   return kept;
 }
 
-bool placement_state::keeps_limits(const placement_bundle& bundle,
-                                   std::uint32_t node) const {
+std::uint32_t placement_state::exceeded_limit(const placement_bundle& bundle,
+                                              std::uint32_t node) const {
   for (const auto& [which, count] : bundle.preferred) {
     const preference_state& state = preferred_[which];
     if (state.most == UINT64_MAX) continue;
     const std::uint64_t held = state.held[node];
     if (problem_.preferences[which].packs()) {
-      if (held == 0 && state.used_nodes + 1 > state.most) return false;
+      if (held == 0 && state.used_nodes + 1 > state.most) return which;
     } else {
       // Each that is left adds 1 at least.
       const std::uint64_t after = state.squares + (2 * held + count) * count;
-      if (after + (state.left - count) > state.most) return false;
+      if (after + (state.left - count) > state.most) return which;
     }
   }
-  return true;
+  return none;
 }
 
 node_rank placement_state::rank(const placement_bundle& bundle,
@@ -224,7 +225,11 @@ node_rank placement_state::rank(const placement_bundle& bundle,
 
 bool placement_state::are_alike(std::uint32_t a, std::uint32_t b) const {
   if (problem_.nodes[a].kind != problem_.nodes[b].kind) return false;
-  if (nodes_[a].free != nodes_[b].free) return false;
+  const placement_amount& one = nodes_[a].free;
+  const placement_amount& other = nodes_[b].free;
+  if (one.cpus != other.cpus || one.gpus != other.gpus ||
+      problem_.memory_units(one.memory) != problem_.memory_units(other.memory))
+    return false;
   const auto roles = static_cast<std::ptrdiff_t>(problem_.graph->roles().size());
   const auto first = role_counts_.begin() + a * roles;
   return std::equal(first, first + roles, role_counts_.begin() + b * roles);

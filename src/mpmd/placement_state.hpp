@@ -26,6 +26,7 @@ struct node_verdict {
   obstacle what = obstacle::nothing;
   std::uint32_t separation = none;
   std::uint32_t party = none;  ///< the one that is there, or is kept for
+  std::uint32_t preference = none;
 };
 
 /// What ranks nodes for a bundle, the first first. The least is best.
@@ -100,8 +101,9 @@ class placement_state {
   void drop(preference_state& state, std::uint32_t node, std::uint64_t instances);
   [[nodiscard]] node_verdict judge_parties(const placement_bundle& bundle,
                                            std::uint32_t node) const;
-  [[nodiscard]] bool keeps_limits(const placement_bundle& bundle,
-                                  std::uint32_t node) const;
+  /// Returns a preference that would exceed its limit, or `none`.
+  [[nodiscard]] std::uint32_t exceeded_limit(const placement_bundle& bundle,
+                                             std::uint32_t node) const;
 
   const placement_problem& problem_;
   std::vector<node_state> nodes_;

@@ -239,6 +239,11 @@ std::string decision_text(const placement_problem& problem,
   };
   if (decision.is_only) {
     parts.emplace_back("the only node that fits");
+  } else if (decision.is_last) {
+    parts.emplace_back("others that fit led nowhere");
+  } else if (decision.preference != none) {
+    parts.push_back(rule_text(*problem.preferences[decision.preference].rule) +
+                    ", holds best there");
   } else if (decision.reason == rank_reasons) {
     parts.emplace_back("the first of equal nodes");
   } else {

@@ -203,7 +203,9 @@ std::string_view parent_path(std::string_view path) {
 
 graph_position position_at(std::string_view text, std::size_t offset) {
   graph_position at{1, 1};
-  for (const char c : text.substr(0, std::min(offset, text.size()))) {
+  std::string_view before = text.substr(0, std::min(offset, text.size()));
+  if (before.starts_with(byte_order_mark)) before.remove_prefix(byte_order_mark.size());
+  for (const char c : before) {
     if (c == '\n') {
       ++at.line;
       at.column = 1;

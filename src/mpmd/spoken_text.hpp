@@ -29,6 +29,9 @@ namespace manyworlds::inline v0::detail {
 /// differ by case too, so one that differs by nothing else is the nearest.
 [[nodiscard]] std::string_view nearest_name(
     std::string_view wanted, const std::vector<std::string_view>& candidates);
+/// A text with more wrong names than these is garbage, and each search would compare with
+/// all candidates: the nearest of the others are not looked for.
+inline constexpr std::size_t most_nearest_names = 100;
 
 /// Returns the name as a part of a field's path: quoted where it is more than letters,
 /// digits, '-' and '_'.
@@ -40,6 +43,8 @@ namespace manyworlds::inline v0::detail {
 /// Returns the path of what that one is a field or an item of; empty at the top.
 [[nodiscard]] std::string_view parent_path(std::string_view path);
 
+/// What some editors put before a text. It is no character of its first line.
+inline constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 /// Returns line and column of the character at `offset`.
 [[nodiscard]] graph_position position_at(std::string_view text, std::size_t offset);
 

@@ -184,11 +184,16 @@ void table_reader::finish() {
     if (std::find(asked_.begin(), asked_.end(), each.name) != asked_.end()) continue;
     const std::string at = path(each.name);
     notes_.positions.note(at, each.where);
-    const std::string_view near = nearest_name(each.name, asked_);
+    // A search compares with all names.
+    const bool searches = ++notes_.unknown_fields <= most_nearest_names;
+    const std::string_view near =
+        searches ? nearest_name(each.name, asked_) : std::string_view();
     // What is missed under its right name was meant to be this.
     if (!near.empty() && table_.find(near) == nullptr) notes_.unsure.insert(path(near));
     notes_.object(at, fmt::format("{}no field {}{}", speaker, in_quotes(each.name),
-                                  did_you_mean(each.name, asked_)));
+                                  near.empty() ? std::string()
+                                               : fmt::format("; did you mean {}?",
+                                                             in_quotes(near))));
   }
 }
 

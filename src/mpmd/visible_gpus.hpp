@@ -20,7 +20,8 @@ struct visible_gpu {
 /// Returns what `value` makes visible of the GPUs with these UUIDs, in its order. As with
 /// CUDA, an entry is an index, a UUID or the first characters of just one UUID; the first
 /// entry that is none of these ends the list. So does one that names a GPU again, since
-/// no GPU is given away twice. Indices count in the order of `uuids`.
+/// no GPU is given away twice. Indices count in the order of `uuids`,
+/// which is CUDA's where all GPUs are of one kind, or CUDA_DEVICE_ORDER is PCI_BUS_ID.
 ///
 /// "MIG-..." is taken as it stands: only the driver knows these. The older form
 /// "MIG-GPU-UUID/1/0" names the GPU that it is part of.

@@ -23,6 +23,8 @@ namespace {
 // A client with a compare that fails has lost against another that succeeded.
 constexpr int most_races = 1000;
 constexpr std::int64_t keys_per_page = 4096;
+// Values may be large, and a page of them is to arrive within the limit of an answer.
+constexpr std::int64_t values_per_page = 256;
 
 // A NUL byte in a name: of a key, or what parts a queue's name from its values.
 constexpr char of_key = '\2';
@@ -385,7 +387,7 @@ task<etcd_listing> etcd_client::listing(call& c, std::string begin, std::string 
   page.key = std::move(begin);
   page.end = std::move(end);
   page.keys_only = keys_only;
-  page.limit = keys_per_page;
+  page.limit = keys_only ? keys_per_page : values_per_page;
   for (;;) {
     etcd::range_answer seen = co_await range(c, page);
     if (page.revision == 0) all.revision = page.revision = seen.revision;

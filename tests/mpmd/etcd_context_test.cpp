@@ -4,6 +4,9 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+#include <cstdint>
+#include <cstdio>
 #include <future>
 #include <optional>
 #include <string>
@@ -17,6 +20,24 @@ using namespace manyworlds;
 using namespace manyworlds::testing;
 
 TEST_SUITE_BEGIN("etcd context");
+
+namespace {
+
+/// Returns how often this etcd was asked for keys.
+std::uint64_t questions_to(const manyworlds_tests::etcd_server& etcd) {
+  const std::string command = "curl -s " + etcd.endpoint() + "/metrics";
+  FILE* const metrics = ::popen(command.c_str(), "r");
+  REQUIRE(metrics != nullptr);
+  double asked = -1;
+  std::array<char, 4096> line{};
+  while (std::fgets(line.data(), line.size(), metrics) != nullptr)
+    std::sscanf(line.data(), "etcd_debugging_mvcc_range_total %lf", &asked);
+  ::pclose(metrics);
+  REQUIRE(asked >= 0);
+  return static_cast<std::uint64_t>(asked);
+}
+
+}  // namespace
 
 TEST_CASE("graph B59: what another hand changes or erases in etcd is damage") {
   if (!can_use_etcd_for_contexts()) return;
@@ -82,6 +103,35 @@ TEST_CASE("graph B65: a write during which etcd stands still is repeated and don
   own.start();
   CHECK(eventually([&] { return !context_trouble_of(kept.load()).kind; }));
   CHECK(context_result(kept.load()) == context_values{{"n", "4"}});
+}
+
+TEST_CASE("a context in etcd grows to what can be read back, and no further") {
+  if (!can_use_etcd_for_contexts()) return;
+  manyworlds_tests::etcd_server own;
+  etcd_store store(own.endpoint(), graph_store_options("job"));
+  etcd_context kept(store);
+  const std::uint64_t term = take_next_term(kept);
+  const std::string longest(context_longest_value, 'v');
+  const auto seven = [&](int number, const std::string& value) {
+    std::vector<context_write> some;
+    for (int i = 0; i < 7; ++i) some.push_back({std::to_string(7 * number + i), value});
+    return some;
+  };
+  told_trouble told;
+  int written = 0;
+  for (; written < 60 && !told.kind; ++written)
+    told = context_trouble_of(kept.write(term, seven(written, longest)));
+  CHECK(told == context_trouble::full);
+  CHECK(told.text.find("may have 32 MiB") != std::string::npos);
+  const context_values all = context_result(etcd_context(store).load());
+  CHECK(all.size() * (context_longest_value + 1) > etcd_context_most_bytes * 9 / 10);
+  CHECK(all.size() == 7 * static_cast<std::size_t>(written - 1));
+  // What takes no room goes on, also with values in place of others.
+  context_result(kept.write(term, seven(0, "short")));
+  context_result(kept.write(term, seven(written, longest)));
+  CHECK(context_trouble_of(kept.write(term, seven(0, longest))) == context_trouble::full);
+  context_result(kept.write(term, seven(1, "short")));
+  context_result(kept.write(term, seven(0, longest)));
 }
 
 TEST_CASE("graph B61: keys of a job in etcd are as many as its values") {
@@ -168,6 +218,29 @@ TEST_CASE("graph B67: the seat of a master that is cut off is free after its lea
   REQUIRE(leader.has_value());
   CHECK(leader->address == "cut off:1");
   context_result(standby.until_free(*leader));
+  CHECK(context_result(standby.take("standby:1")));
+}
+
+TEST_CASE("a standby asks nothing while a seat stands, though etcd has compacted") {
+  if (!can_use_etcd_for_contexts()) return;
+  manyworlds_tests::etcd_server own;
+  etcd_store leader_store(own.endpoint(), graph_store_options("job"));
+  etcd_store standby_store(own.endpoint(), graph_store_options("job"));
+  etcd_master_seat leader(leader_store, 60s);
+  etcd_master_seat standby(standby_store, 60s);
+  REQUIRE(context_result(leader.take("leader:1")));
+  const seat_holder held = context_result(standby.holder()).value();
+  for (int i = 0; i < 3; ++i) context_result(leader_store.set("other", "value"));
+  const auto listing = context_result(leader_store.list(""));
+  context_result(leader_store.compact(listing.revision));
+  auto waiting =
+      std::async(std::launch::async, [&] { context_result(standby.until_free(held)); });
+  CHECK(waiting.wait_for(300ms) == std::future_status::timeout);
+  const std::uint64_t before = questions_to(own);
+  CHECK(waiting.wait_for(1s) == std::future_status::timeout);
+  CHECK(questions_to(own) - before < 5);
+  context_result(leader.leave());
+  waiting.get();
   CHECK(context_result(standby.take("standby:1")));
 }
 

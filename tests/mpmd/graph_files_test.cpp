@@ -523,6 +523,31 @@ TEST_CASE("of a file of garbage at most a thousand faults are said") {
   CHECK(found.back().what == "and 2000 more behind this");
 }
 
+TEST_CASE("of many unknown fields some are told with what was meant") {
+  std::string text = "name = \"j\"\n";
+  for (int i = 0; i < 150; ++i)
+    text += "[role.r" + std::to_string(i) + "]\nrun = [\"./a\"]\nrum = 1\n";
+  const auto found = faults_of(text);
+  CHECK(found.size() == 150);
+  CHECK(std::count_if(found.begin(), found.end(), [](const mw::graph_objection& each) {
+          return each.what.find("did you mean \"run\"?") != std::string::npos;
+        }) == 100);
+}
+
+TEST_CASE("a byte order mark before a text is none of its columns") {
+  const std::string mark = "\xef\xbb\xbf";
+  for (const char* text : {"nam = 3\n", "name = = 3", "a.b.c.d.e.f.g.h.i.j = 1"}) {
+    CAPTURE(text);
+    CHECK(all_of(faults_of(text)) != "");
+    CHECK(all_of(faults_of(mark + text)) == all_of(faults_of(text)));
+  }
+  for (const char* text : {R"({"nam": 3})", R"({"name": =})"}) {
+    CAPTURE(text);
+    CHECK(all_of(json_faults_of(text)) != "");
+    CHECK(all_of(json_faults_of(mark + text)) == all_of(json_faults_of(text)));
+  }
+}
+
 TEST_CASE("a file is read by its name's end, and one that is not there is an error") {
   const auto folder = std::filesystem::temp_directory_path() /
                       ("graph_files_" + std::to_string(::getpid()));

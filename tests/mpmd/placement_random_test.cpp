@@ -90,6 +90,8 @@ random_case random_of(std::uint32_t seed, const bounds& most) {
     if (i > 0 && any.one_in(2)) {
       made.nodes.push_back(made.nodes[any.upto(i - 1)]);
       made.nodes.back().name = name;
+      // What no instance can need makes no difference.
+      made.nodes.back().memory += i * (gib / 64);
       for (gpu_resource& gpu : made.nodes.back().gpus)
         gpu.uuid = name + gpu.uuid.substr(gpu.uuid.find('-'));
       continue;

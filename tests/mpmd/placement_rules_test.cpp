@@ -358,7 +358,23 @@ TEST_CASE("nodes with as much free are not alike where their labels differ") {
   const std::vector<node_resources> nodes = {node_of("both", {1}, gib, {}, {"p", "q"}),
                                              node_of("one", {1}, gib, {}, {"p"}),
                                              node_of("other", {1}, gib, {}, {"q"})};
-  CHECK(nodes_text(place_all(graph, nodes)) == "u.0 one, v.0 both, w.0 other");
+  const auto places = place_all(graph, nodes);
+  CHECK(nodes_text(places) == "u.0 one, v.0 both, w.0 other");
+  CHECK(place_of(places, "u.0").why == "others that fit led nowhere");
+  CHECK(place_of(places, "w.0").why == "the only node that fits");
+}
+
+TEST_CASE("a node that a rule alone has left is there by the rule") {
+  job_graph graph("g");
+  add_role(graph, "wide", 1, {.cpus = 4});
+  add_role(graph, "a", 2, {.cpus = 3});
+  graph.place({"wide", "a"}, place_rule::pack);
+  const std::vector<node_resources> nodes = {node_of("six", {6}), node_of("four", {4}),
+                                             node_of("three", {3})};
+  const auto places = place_all(graph, nodes);
+  CHECK(nodes_text(places) == "wide.0 four, a.0 six, a.1 six");
+  CHECK(place_of(places, "wide.0").why == "others that fit led nowhere");
+  CHECK(place_of(places, "a.1").why == "pack [wide, a], holds best there");
 }
 
 TEST_CASE("nodes on which one rule is in the way stand together in an error") {

@@ -287,6 +287,67 @@ TEST_CASE("what no placement is better than") {
   CHECK(least_squares({2, 0}, {9, 9}, 2) == 4 + 4);
 }
 
+TEST_CASE("more bundles than all nodes have room for are refused without a search") {
+  // No two nodes are alike, so that a search would try them in all ways.
+  std::vector<node_resources> nodes;
+  for (std::uint32_t i = 0; i < 60; ++i)
+    nodes.push_back(node_of("n" + std::to_string(i), {9}, (64 + i) * gib, {},
+                            {i % 2 == 0 ? "even" : "odd"}));
+  const auto why = [&](std::uint32_t count, std::vector<std::string> labels,
+                       std::uint32_t small) {
+    job_graph graph("g");
+    role_needs needs{.cpus = 5, .memory = gib};
+    needs.labels = std::move(labels);
+    add_role(graph, "wide", count, std::move(needs));
+    add_role(graph, "small", small, {.cpus = 1, .memory = gib});
+    return why_not(graph, nodes);
+  };
+  const auto is_refused = [](const std::string& text) {
+    return has(text, "cannot be placed: needs 5 cpus and 1 GiB; ") &&
+           !has(text, "given up");
+  };
+  CHECK(why(60, {}, 1) == "");
+  CHECK(is_refused(why(61, {}, 0)));
+  CHECK(is_refused(why(61, {}, 1)));
+  CHECK(why(30, {"odd"}, 1) == "");
+  CHECK(is_refused(why(31, {"odd"}, 1)));
+}
+
+TEST_CASE("machines with a few MiB more or less are alike where none needs so little") {
+  job_graph graph("g");
+  add_role(graph, "wide", 20, {.cpus = 5, .memory = gib});
+  add_role(graph, "small", 21, {.cpus = 3, .memory = 3 * gib});
+  const auto why = [&](std::uint64_t step) {
+    std::vector<node_resources> nodes;
+    for (std::uint64_t i = 0; i < 20; ++i)
+      nodes.push_back(node_of("n" + std::to_string(i), {9}, 64 * gib + i * step));
+    return why_not(graph, nodes);
+  };
+  CHECK(has(why(gib), "given up"));
+  const std::string alike = why(std::uint64_t{1} << 20);
+  CHECK(has(alike, "cannot be placed: needs 3 cpus"));
+  CHECK_FALSE(has(alike, "given up"));
+}
+
+TEST_CASE("a search among 1,000 nodes is given up in time") {
+  job_graph graph("g");
+  for (int i = 0; i < 4; ++i) {
+    add_role(graph, "wide" + std::to_string(i), 250, {.cpus = 5, .memory = gib});
+    add_role(graph, "near" + std::to_string(i), 1);
+    graph.place({"wide" + std::to_string(i), "near" + std::to_string(i)},
+                place_rule::apart);
+  }
+  add_role(graph, "small", 1001, {.cpus = 3, .memory = gib});
+  std::vector<node_resources> nodes;
+  for (std::uint32_t i = 0; i < 1000; ++i)
+    nodes.push_back(node_of("n" + std::to_string(i), {9}, (64 + i) * gib));
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(has(why_not(graph, nodes), "given up"));
+  const auto took = std::chrono::steady_clock::now() - began;
+  // Ten times the goal, for sanitizers and neighbours.
+  CHECK(took < std::chrono::seconds(5));
+}
+
 TEST_CASE("of many nodes some are named, and the others counted") {
   job_graph graph("g");
   add_role(graph, "wide", 1, {.cpus = 3});

@@ -158,6 +158,22 @@ TEST_CASE("graph B59: a file that was cut off is refused, down to no byte at all
   CHECK(content_of_file(file).empty());
 }
 
+TEST_CASE(
+    "graph B59: the journal of a file that was removed is not played into a new one") {
+  const context_folder folder;
+  const std::string file = folder.file();
+  write_small_context(file);
+  std::filesystem::remove(file);
+  for (int i = 0; i < 2; ++i) {
+    const told_trouble told = load_verdict(file).trouble;
+    CHECK(told == context_trouble::damaged);
+    CHECK(told.text.find("remove " + file + "-journal, too") != std::string::npos);
+  }
+  CHECK_FALSE(std::filesystem::exists(file));
+  std::filesystem::remove(file + "-journal");
+  CHECK(context_result(sqlite_context(file).load()).empty());
+}
+
 TEST_CASE("graph B59: a row that was changed by hand is named") {
   const context_folder folder;
   const std::string file = folder.file();

@@ -57,7 +57,9 @@ struct node_resources {
   /// from NVML, which is looked for at run time; without it there are none.
   ///
   /// `visible` is the value of CUDA_VISIBLE_DEVICES, if it is set: it limits and orders
-  /// the GPUs as CUDA does, and its indices count GPUs by their bus addresses. Errors:
+  /// the GPUs as CUDA does, and its indices count GPUs by their bus addresses. CUDA does
+  /// so only with CUDA_DEVICE_ORDER=PCI_BUS_ID: by default it counts the fastest first.
+  /// Where GPUs differ, name them by UUIDs, or set that variable. Errors:
   /// std::system_error.
   [[nodiscard]] static node_resources of_this_machine(
       std::string name, std::optional<std::string_view> visible = std::nullopt);
