@@ -7,3 +7,5 @@
 #include "manyworlds/mpmd/job_placement.hpp"
 #include "manyworlds/mpmd/node_resources.hpp"
 #include "manyworlds/mpmd/role_context.hpp"
+#include "manyworlds/mpmd/role_group.hpp"
+#include "manyworlds/mpmd/role_methods.hpp"

@@ -28,11 +28,9 @@ class edge_check {
     check_name(notes_, path_, "edge", edge_.name);
     const graph_role* const from = end("from", edge_.from);
     const graph_role* const to = end("to", edge_.to);
-    if (edge_.kind == edge_kind::calls) {
-      if (edge_.shape != edge_shape::pairs)
-        object("shape", "an edge of calls has no shape");
-      return;
-    }
+    // Calls have a world for each pair, too.
+    if (edge_.kind == edge_kind::calls && edge_.shape != edge_shape::pairs)
+      return object("shape", "an edge of calls has no shape");
     if (from == nullptr || to == nullptr || notes_.is_unsure(path_to(path_, "shape")) ||
         notes_.is_unsure(path_to(path_, "kind")))
       return;

@@ -72,4 +72,23 @@ std::vector<edge_world> worlds_of_edge(const job_graph& graph, const graph_edge&
   return all;
 }
 
+/// Each pair has a world for each direction in which it asks: of one role with itself
+/// two.
+std::vector<edge_world> worlds_of_calls(const job_graph& graph, const graph_edge& edge,
+                                        const instance_id& self, bool asks) {
+  const std::string& own = asks ? edge.from : edge.to;
+  if (self.role != own)
+    throw std::logic_error(
+        fmt::format("at the edge \"{}\" role \"{}\" {}, and this is {}", edge.name, own,
+                    asks ? "asks" : "answers", self.text()));
+  const graph_role& others = *graph.find_role(asks ? edge.to : edge.from);
+  std::vector<edge_world> all;
+  for (std::uint32_t peer = 0; peer < others.counts.max; ++peer) {
+    if (others.name == self.role && peer == self.index) continue;
+    all.push_back(asks ? pair_of(edge, self.index, peer, true)
+                       : pair_of(edge, peer, self.index, false));
+  }
+  return all;
+}
+
 }  // namespace manyworlds::inline v0::detail

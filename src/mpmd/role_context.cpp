@@ -92,6 +92,14 @@ task<void> role_context::world(std::string edge, world_body body) {
   return core_->keep_worlds(std::move(edge), true, std::move(body));
 }
 
+task<void> role_context::serve(std::string edge, role_methods& answers) {
+  return core_->answer_calls(std::move(edge), answers);
+}
+
+task<void> role_context::ask(std::string edge, role_group& of) {
+  return core_->ask(std::move(edge), of);
+}
+
 task<peer_event> role_context::next_peer_event() { return core_->next_peer_event(); }
 void role_context::ready() noexcept { core_->ready(); }
 void role_context::progress(std::uint64_t steps) noexcept { core_->progress(steps); }

@@ -13,6 +13,7 @@
 #include "manyworlds/serve/connect.hpp"
 #include "manyworlds/serve/keep.hpp"
 #include "mpmd/instance_fact.hpp"
+#include "mpmd/role_group_core.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -186,17 +187,60 @@ task<void> role_core::record(std::string key, std::string value) {
 
 // --- edges ----------------------------------------------------------------------------
 
+const graph_edge& role_core::edge_named(const std::string& name) const {
+  const graph_edge* const found = graph().find_edge(name);
+  if (found == nullptr)
+    throw std::logic_error(fmt::format("the graph has no edge \"{}\"", name));
+  return *found;
+}
+
+static std::string_view kind_in_words(const graph_edge& edge) noexcept {
+  return edge.kind == edge_kind::bulk ? name_of(edge.shape) : name_of(edge.kind);
+}
+
 task<void> role_core::keep_worlds(std::string edge, bool is_group,
                                   role_context::world_body body) {
-  const graph_edge* const found = graph().find_edge(edge);
-  if (found == nullptr)
-    throw std::logic_error(fmt::format("the graph has no edge \"{}\"", edge));
-  const bool is_one = found->kind == edge_kind::bulk && found->shape == edge_shape::group;
-  if (found->kind != edge_kind::bulk || is_one != is_group)
-    throw std::logic_error(fmt::format(
-        "the edge \"{}\" is a {} edge", edge,
-        found->kind == edge_kind::bulk ? name_of(found->shape) : name_of(found->kind)));
-  const std::vector<edge_world> own = worlds_of_edge(graph_, *found, instance_);
+  const graph_edge& found = edge_named(edge);
+  const bool is_one = found.kind == edge_kind::bulk && found.shape == edge_shape::group;
+  if (found.kind != edge_kind::bulk || is_one != is_group)
+    throw std::logic_error(
+        fmt::format("the edge \"{}\" is a {} edge", edge, kind_in_words(found)));
+  const auto in_world = [body = std::move(body)](world& w, const instance_id&) {
+    return body(w);
+  };
+  return keep_all(std::move(edge), worlds_of_edge(graph_, found, instance_), in_world);
+}
+
+static void need_calls(const graph_edge& edge) {
+  if (edge.kind != edge_kind::calls)
+    throw std::logic_error(
+        fmt::format("the edge \"{}\" is a {} edge, and carries no calls", edge.name,
+                    kind_in_words(edge)));
+}
+
+task<void> role_core::answer_calls(std::string edge, role_methods& answers) {
+  const graph_edge& found = edge_named(edge);
+  need_calls(found);
+  const auto serve = [&answers](world& w, const instance_id&) {
+    return answers.serve(w);
+  };
+  return keep_all(std::move(edge), worlds_of_calls(graph_, found, instance_, false),
+                  serve);
+}
+
+task<void> role_core::ask(std::string edge, role_group& of) {
+  const graph_edge& found = edge_named(edge);
+  need_calls(found);
+  of.core_->begin(edge, instance_, graph_.find_role(found.to)->counts.min);
+  const auto reach = [&of](world& w, const instance_id& peer) {
+    return of.reach(w, peer);
+  };
+  return keep_all(std::move(edge), worlds_of_calls(graph_, found, instance_, true),
+                  reach);
+}
+
+task<void> role_core::keep_all(std::string edge, std::vector<edge_world> own,
+                               peer_body body) {
   const auto all = [&](scope& s) -> task<void> {
     for (const edge_world& each : own) s.spawn(keep_one(each, edge, body));
     co_return;
@@ -205,7 +249,7 @@ task<void> role_core::keep_worlds(std::string edge, bool is_group,
 }
 
 task<void> role_core::keep_one(edge_world own, const std::string& edge,
-                               const role_context::world_body& body) {
+                               const peer_body& body) {
   bool was_up = false;
   const auto in_world = [&](world& w) -> task<void> {
     note({was_up ? peer_event_kind::peer_back : peer_event_kind::peer_came,
@@ -216,7 +260,7 @@ task<void> role_core::keep_one(edge_world own, const std::string& edge,
     was_up = true;
     const std::uint64_t epoch = w.epoch();
     try {
-      co_await body(w);
+      co_await body(w, own.peer);
     } catch (const world_error& e) {
       note({peer_event_kind::peer_lost, edge, own.peer, epoch, e.failure().text()});
       throw;

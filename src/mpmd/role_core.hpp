@@ -26,11 +26,17 @@ struct edge_world {
   instance_id peer;  ///< without a role for a group
 };
 
-/// Returns the worlds that an instance has at an edge. Errors: std::logic_error if the
-/// edge is not its role's.
+/// Returns the worlds that an instance has at a bulk edge. Errors: std::logic_error if
+/// the edge is not its role's.
 [[nodiscard]] std::vector<edge_world> worlds_of_edge(const job_graph& graph,
                                                      const graph_edge& edge,
                                                      const instance_id& self);
+
+/// Returns the worlds in which an instance asks at a calls edge, or answers. Errors:
+/// std::logic_error if its role does not.
+[[nodiscard]] std::vector<edge_world> worlds_of_calls(const job_graph& graph,
+                                                      const graph_edge& edge,
+                                                      const instance_id& self, bool asks);
 
 /// Thread: the runtime's reactor, but for `ready` and `progress`, which any may call.
 class role_core {
@@ -47,6 +53,8 @@ class role_core {
   [[nodiscard]] task<void> run(runtime& rt, store& meeting, role_context::role_body body);
   [[nodiscard]] task<void> keep_worlds(std::string edge, bool is_group,
                                        role_context::world_body body);
+  [[nodiscard]] task<void> answer_calls(std::string edge, role_methods& answers);
+  [[nodiscard]] task<void> ask(std::string edge, role_group& of);
   [[nodiscard]] task<peer_event> next_peer_event();
   void ready() noexcept { ready_.set(); }
   void progress(std::uint64_t steps) noexcept {
@@ -85,8 +93,14 @@ class role_core {
   [[nodiscard]] agent_word word_of(agent_wire::word_kind kind) const;
   [[nodiscard]] agent_word progress_word() const;
   [[nodiscard]] agent_word word_of_fact(const std::string& key, const fact& own) const;
+  /// What is done in a world of an edge, with that peer.
+  using peer_body = std::function<task<void>(world&, const instance_id&)>;
+
+  [[nodiscard]] const graph_edge& edge_named(const std::string& name) const;
+  [[nodiscard]] task<void> keep_all(std::string edge, std::vector<edge_world> own,
+                                    peer_body body);
   [[nodiscard]] task<void> keep_one(edge_world own, const std::string& edge,
-                                    const role_context::world_body& body);
+                                    const peer_body& body);
   void note(peer_event what);
 
   const instance_id instance_;

@@ -13,6 +13,8 @@
 #include "manyworlds/launch/launch_context.hpp"
 #include "manyworlds/mpmd/job_graph.hpp"
 #include "manyworlds/mpmd/job_placement.hpp"
+#include "manyworlds/mpmd/role_group.hpp"
+#include "manyworlds/mpmd/role_methods.hpp"
 #include "manyworlds/store/store.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
@@ -49,6 +51,7 @@ struct peer_event {
 ///     mw::runtime rt(self.runtime());
 ///     const auto body = [&](mw::scope& s) -> mw::task<void> {
 ///       s.spawn(self.each("kv", edge));
+///       s.spawn(self.serve("ask", answers));
 ///       self.ready();
 ///       co_await self.leaving();
 ///     };
@@ -99,7 +102,14 @@ class role_context : public launch_context {
   /// index, then those of `to`. Ends when the body returns.
   [[nodiscard]] task<void> world(std::string edge, world_body body);
   using launch_context::world;
-  /// Returns the next change at an edge that `each` or `world` keeps. Of 1,024 that wait,
+  /// Answers the calls of all instances of `from` at a calls edge of which this role is
+  /// `to`, as they come, go and come again. Lasts until it is cancelled, or `answers` is
+  /// drained. Lifetime: `answers` outlives it.
+  [[nodiscard]] task<void> serve(std::string edge, role_methods& answers);
+  /// Lets `of` ask all instances of `to` at a calls edge of which this role is `from`.
+  /// Lasts until it is cancelled. Lifetime: `of` outlives it.
+  [[nodiscard]] task<void> ask(std::string edge, role_group& of);
+  /// Returns the next change at an edge that one of these keeps. Of 1,024 that wait,
   /// the oldest is dropped.
   [[nodiscard]] task<peer_event> next_peer_event();
 

@@ -1,0 +1,32 @@
+// Call head: what stands before the argument of a call at a calls edge.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "manyworlds/detail/config.hpp"
+#include "manyworlds/mpmd/job_placement.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+inline constexpr std::size_t longest_method = 64;
+
+struct call_head {
+  std::uint64_t id = 0;
+  std::string method;
+  instance_id from;
+
+  friend bool operator==(const call_head&, const call_head&) = default;
+};
+
+/// Returns its bytes: id, index and the lengths of method and role, in this machine's
+/// order of bytes, as the library's own messages; then the names.
+[[nodiscard]] std::string bytes_of(const call_head& head);
+/// Returns the head at the begin of a request, and takes it off; nothing if none is there
+/// (law 11).
+[[nodiscard]] std::optional<call_head> take_call_head(std::string_view& request);
+
+}  // namespace manyworlds::inline v0::detail
