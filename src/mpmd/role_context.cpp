@@ -85,11 +85,21 @@ task<void> role_context::run_in(class runtime& rt, class store& meeting, role_bo
 }
 
 task<void> role_context::each(std::string edge, world_body body) {
+  const auto in_world = [body = std::move(body)](class world& w, const instance_id&) {
+    return body(w);
+  };
+  return core_->keep_worlds(std::move(edge), false, in_world);
+}
+
+task<void> role_context::each(std::string edge, peer_body body) {
   return core_->keep_worlds(std::move(edge), false, std::move(body));
 }
 
 task<void> role_context::world(std::string edge, world_body body) {
-  return core_->keep_worlds(std::move(edge), true, std::move(body));
+  const auto in_world = [body = std::move(body)](class world& w, const instance_id&) {
+    return body(w);
+  };
+  return core_->keep_worlds(std::move(edge), true, in_world);
 }
 
 task<void> role_context::serve(std::string edge, role_methods& answers) {

@@ -199,16 +199,14 @@ static std::string_view kind_in_words(const graph_edge& edge) noexcept {
 }
 
 task<void> role_core::keep_worlds(std::string edge, bool is_group,
-                                  role_context::world_body body) {
+                                  role_context::peer_body body) {
   const graph_edge& found = edge_named(edge);
   const bool is_one = found.kind == edge_kind::bulk && found.shape == edge_shape::group;
   if (found.kind != edge_kind::bulk || is_one != is_group)
     throw std::logic_error(
         fmt::format("the edge \"{}\" is a {} edge", edge, kind_in_words(found)));
-  const auto in_world = [body = std::move(body)](world& w, const instance_id&) {
-    return body(w);
-  };
-  return keep_all(std::move(edge), worlds_of_edge(graph_, found, instance_), in_world);
+  return keep_all(std::move(edge), worlds_of_edge(graph_, found, instance_),
+                  std::move(body));
 }
 
 static void need_calls(const graph_edge& edge) {

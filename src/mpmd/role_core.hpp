@@ -52,7 +52,7 @@ class role_core {
 
   [[nodiscard]] task<void> run(runtime& rt, store& meeting, role_context::role_body body);
   [[nodiscard]] task<void> keep_worlds(std::string edge, bool is_group,
-                                       role_context::world_body body);
+                                       role_context::peer_body body);
   [[nodiscard]] task<void> answer_calls(std::string edge, role_methods& answers);
   [[nodiscard]] task<void> ask(std::string edge, role_group& of);
   [[nodiscard]] task<peer_event> next_peer_event();
@@ -93,8 +93,7 @@ class role_core {
   [[nodiscard]] agent_word word_of(agent_wire::word_kind kind) const;
   [[nodiscard]] agent_word progress_word() const;
   [[nodiscard]] agent_word word_of_fact(const std::string& key, const fact& own) const;
-  /// What is done in a world of an edge, with that peer.
-  using peer_body = std::function<task<void>(world&, const instance_id&)>;
+  using peer_body = role_context::peer_body;
 
   [[nodiscard]] const graph_edge& edge_named(const std::string& name) const;
   [[nodiscard]] task<void> keep_all(std::string edge, std::vector<edge_world> own,

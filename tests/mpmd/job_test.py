@@ -142,6 +142,10 @@ def a_killed_instance_alone_is_replaced_and_its_edges_form_again():
     job.log_says("decode.1", "recorded thrice")
     assert "peer_lost decode.0" not in job.ask("logs", "prefill.0").stdout
 
+    line = [MWGRAPH, "picture", "edges.toml", "--live", "--folder", os.path.abspath("jobs")]
+    picture = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT).stdout
+    assert "decode.1 ready on here, incarnation 2" in picture, picture
+
     (master,) = job.children("master")
     os.kill(master, signal.SIGKILL)
     until = time.monotonic() + LIMIT

@@ -67,6 +67,8 @@ class role_context : public launch_context {
  public:
   /// Takes one world of an edge. It is called anew for each epoch.
   using world_body = std::function<task<void>(class world&)>;
+  /// Does the same, and is told which peer it is with.
+  using peer_body = std::function<task<void>(class world&, const instance_id&)>;
   /// The whole program, with a scope of its own.
   using role_body = std::function<task<void>(scope&)>;
   /// Says whether this role, as a controller, copes with the loss of an instance.
@@ -98,6 +100,7 @@ class role_context : public launch_context {
   /// `from` is rank 0. Lasts until it is cancelled; an exception of a body that is not of
   /// its world ends it (`keep`).
   [[nodiscard]] task<void> each(std::string edge, world_body body);
+  [[nodiscard]] task<void> each(std::string edge, peer_body body);
   /// Keeps the world of a bulk edge that is a `group`: ranks are those of `from` by
   /// index, then those of `to`. Ends when the body returns.
   [[nodiscard]] task<void> world(std::string edge, world_body body);

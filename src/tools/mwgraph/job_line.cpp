@@ -12,6 +12,10 @@ namespace mw = manyworlds;
 
 void add_job_line(CLI::App& sub, job_line& line) {
   sub.add_option("JOB", line.job, "the job's name")->required();
+  add_place_of_job(sub, line);
+}
+
+void add_place_of_job(CLI::App& sub, job_line& line) {
   sub.add_option("--folder", line.folder,
                  "where jobs of this machine leave what finds them");
   sub.add_option("--store", line.store,

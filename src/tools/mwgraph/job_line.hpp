@@ -24,6 +24,8 @@ struct job_line {
 
 /// Adds JOB, --folder, --store, --secret-file and --insecure.
 void add_job_line(CLI::App& sub, job_line& line);
+/// Adds all of these but JOB.
+void add_place_of_job(CLI::App& sub, job_line& line);
 
 using manyworlds::detail::job_address;
 
