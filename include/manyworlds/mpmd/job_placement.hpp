@@ -55,7 +55,7 @@ class MANYWORLDS_EXPORT placement_error : public std::exception {
 
 /// Places instances of the graph on nodes, all or none: best fit, the largest bundle
 /// first, with backtracking. The same input gives the same placement, and if there is one
-/// it is found within 100,000 steps of backtracking, or not at all.
+/// it is found within 2,000,000 looks at nodes, or not at all.
 ///
 /// `wanted` are to be placed; `taken` stand already, and stay. What is not taken of a
 /// node's CPUs, memory and GPUs is free. Instances of a role with `per_group` above 1 are

@@ -1,0 +1,302 @@
+// mwbench-graph: what a failure costs a job of roles, beside a restart of the whole job
+// in the same run; how long 200 processes take to be up, and 1,000 instances to be
+// placed.
+//
+//     mwbench-graph [--mwgraph FILE] [--kills N] [--json]
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <manyworlds/mpmd.hpp>
+#include <manyworlds/mw.hpp>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using namespace std::chrono_literals;
+using steady = std::chrono::steady_clock;
+
+namespace {
+
+constexpr std::uint32_t workers = 4;
+constexpr auto longest_wait = 60s;
+
+struct bench_line {
+  std::string mwgraph = "mwgraph";
+  std::string folder;
+  int kills = 20;
+  std::uint32_t processes = 200;
+  bool is_json = false;
+};
+
+double milliseconds(steady::duration length) {
+  return std::chrono::duration<double, std::milli>(length).count();
+}
+
+// --- the role -------------------------------------------------------------------------
+
+/// Says in a file, by the clock of this machine, when its first step was.
+int step(const std::string& folder) {
+  mw::role_context self;
+  mw::runtime rt(self.runtime());
+  const auto body = [&](mw::scope&) -> mw::task<void> {
+    self.ready();
+    const std::string name =
+        fmt::format("{}/{}.{}", folder, self.instance().text(), self.incarnation);
+    std::ofstream(name + ".new")
+        << ::getpid() << ' ' << steady::now().time_since_epoch().count();
+    std::filesystem::rename(name + ".new", name);
+    co_await self.leaving();
+  };
+  return self.run(rt, body);
+}
+
+struct first_step {
+  pid_t pid = 0;
+  steady::time_point at;
+};
+
+mw::task<first_step> step_of(const std::string& folder, std::uint32_t index,
+                             int incarnation) {
+  const std::string name = fmt::format("{}/worker.{}.{}", folder, index, incarnation);
+  for (const auto until = steady::now() + longest_wait; steady::now() < until;) {
+    std::ifstream file(name);
+    first_step told;
+    steady::rep when = 0;
+    if (file >> told.pid >> when) {
+      told.at = steady::time_point(steady::duration(when));
+      co_return told;
+    }
+    co_await mw::sleep_for(1ms);
+  }
+  throw std::runtime_error(name + " was never written");
+}
+
+// --- a job that is hurt ---------------------------------------------------------------
+
+/// Kills a worker again and again, and measures until the job is whole: of a policy that
+/// starts one instance again, or all.
+mw::task<std::vector<double>> kill_workers(mw::runtime& rt, const bench_line& line,
+                                           bool is_whole_job) {
+  const std::string name = is_whole_job ? "whole" : "single";
+  const std::string folder = line.folder + "/" + name;
+  std::filesystem::create_directories(folder);
+  mw::job_graph g(name);
+  const std::uint32_t tries = is_whole_job ? 0 : 4096;
+  g.role("worker")
+      .run({std::filesystem::read_symlink("/proc/self/exe"), "step", folder})
+      .count(workers)
+      .waits_until_ready()
+      .restart(mw::restart_when::on_failure, {tries, 10min});
+  g.whole_job = {4096, 10min};
+  mw::job_client_options options;
+  options.folder = line.folder + "/jobs";
+  options.program = line.mwgraph;
+  mw::job_client job = co_await mw::job_client::submit(rt, g, options);
+  std::vector<int> incarnations(workers, 1);
+  std::vector<first_step> now(workers);
+  for (std::uint32_t n = 0; n < workers; ++n) now[n] = co_await step_of(folder, n, 1);
+  std::vector<double> took;
+  for (int n = 0; n < line.kills; ++n) {
+    // Pauses that grow with failures are over by then.
+    co_await mw::sleep_for(700ms);
+    const auto victim = static_cast<std::uint32_t>(n) % workers;
+    const auto began = steady::now();
+    ::kill(now[victim].pid, SIGKILL);
+    auto whole = began;
+    for (std::uint32_t w = 0; w < workers; ++w) {
+      if (!is_whole_job && w != victim) continue;
+      now[w] = co_await step_of(folder, w, ++incarnations[w]);
+      whole = std::max(whole, now[w].at);
+    }
+    took.push_back(milliseconds(whole - began));
+  }
+  co_await job.stop();
+  static_cast<void>(co_await job.until_over());
+  std::sort(took.begin(), took.end());
+  co_return took;
+}
+
+double quantile(const std::vector<double>& sorted, double part) {
+  const auto last = static_cast<double>(sorted.size() - 1);
+  return sorted[static_cast<std::size_t>(part * last + 0.5)];
+}
+
+// --- many processes -------------------------------------------------------------------
+
+/// Sums the CPU time of the programs that run the job, in ticks.
+std::uint64_t ticks_of_job(const std::string& folder) {
+  std::uint64_t ticks = 0;
+  for (const auto& each : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream words(each.path() / "cmdline");
+    const std::string line{std::istreambuf_iterator<char>(words), {}};
+    if (line.find(folder) == std::string::npos ||
+        line.find("mwgraph") == std::string::npos)
+      continue;
+    std::ifstream file(each.path() / "stat");
+    const std::string all{std::istreambuf_iterator<char>(file), {}};
+    const std::size_t end = all.rfind(')');
+    if (end == std::string::npos) continue;
+    std::istringstream fields(all.substr(end + 1));
+    std::string skipped;
+    std::uint64_t user = 0;
+    std::uint64_t kernel = 0;
+    for (int n = 3; n < 14; ++n) fields >> skipped;
+    fields >> user >> kernel;
+    ticks += user + kernel;
+  }
+  return ticks;
+}
+
+struct crowd {
+  double up_seconds = 0;
+  double idle_core_percent = 0;
+  double master_back_ms = 0;
+  std::uint64_t restarts = 0;
+};
+
+void kill_master(const std::string& folder) {
+  for (const auto& each : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(each.path() / "cmdline");
+    const std::string line{std::istreambuf_iterator<char>(file), {}};
+    const bool is_master = line.find(std::string("\0master\0", 8)) != std::string::npos;
+    if (is_master && line.find(folder) != std::string::npos)
+      ::kill(std::stoi(each.path().filename()), SIGKILL);
+  }
+}
+
+mw::task<crowd> run_crowd(mw::runtime& rt, const bench_line& line) {
+  mw::job_graph g("crowd");
+  g.role("many").run({"/bin/sleep", "3600"}).count(line.processes);
+  mw::job_client_options options;
+  options.folder = line.folder + "/jobs";
+  options.program = line.mwgraph;
+  crowd measured;
+  const auto began = steady::now();
+  mw::job_client job = co_await mw::job_client::submit(rt, g, options);
+  mw::job_status now;
+  while (now.stage != "running") {
+    now = co_await job.status();
+    if (now.is_over() || steady::now() - began > longest_wait)
+      throw std::runtime_error("the crowd is not up: " + now.why);
+    co_await mw::sleep_for(5ms);
+  }
+  measured.up_seconds = milliseconds(steady::now() - began) / 1e3;
+  co_await mw::sleep_for(1s);
+  const std::uint64_t before = ticks_of_job(line.folder);
+  co_await mw::sleep_for(5s);
+  const auto used = static_cast<double>(ticks_of_job(line.folder) - before);
+  measured.idle_core_percent =
+      used / static_cast<double>(::sysconf(_SC_CLK_TCK)) / 5 * 100;
+  const auto killed = steady::now();
+  kill_master(line.folder);
+  const std::uint64_t term = now.term;
+  while (now.term == term) {
+    co_await mw::sleep_for(5ms);
+    now = co_await job.status();
+  }
+  measured.master_back_ms = milliseconds(steady::now() - killed);
+  co_await mw::sleep_for(1s);
+  now = co_await job.status();
+  for (const mw::instance_status& each : now.instances)
+    measured.restarts += each.incarnation - 1;
+  co_await job.stop();
+  static_cast<void>(co_await job.until_over());
+  co_return measured;
+}
+
+/// Places 1,000 instances on 100 nodes.
+double place_thousand() {
+  mw::job_graph g("large");
+  g.role("a").run({"a"}).count(500).need(
+      {.cpus = 1, .memory = 1 << 20, .gpus = 0, .labels = {}});
+  g.role("b").run({"b"}).count(500).need(
+      {.cpus = 1, .memory = 1 << 20, .gpus = 0, .labels = {}});
+  g.place({"a"}, mw::place_rule::spread);
+  std::vector<mw::node_resources> nodes(100);
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    nodes[n].name = fmt::format("n{}", n);
+    nodes[n].memory = std::uint64_t{1} << 30;
+    nodes[n].cpus = {{0, {}}};
+    for (std::uint32_t cpu = 0; cpu < 16; ++cpu) nodes[n].cpus[0].cpus.push_back(cpu);
+  }
+  const auto wanted = mw::instances_at_start(g);
+  std::vector<double> took;
+  for (int n = 0; n < 9; ++n) {
+    const auto began = steady::now();
+    if (mw::place_instances(g, nodes, wanted).size() != wanted.size())
+      throw std::runtime_error("not all were placed");
+    took.push_back(milliseconds(steady::now() - began));
+  }
+  std::sort(took.begin(), took.end());
+  return quantile(took, 0.5);
+}
+
+int measure(const bench_line& line) {
+  mw::runtime rt(mw::runtime_options{});
+  const auto single = rt.run(kill_workers(rt, line, false));
+  const auto whole = rt.run(kill_workers(rt, line, true));
+  const crowd many = rt.run(run_crowd(rt, line));
+  const double placed = place_thousand();
+  if (line.is_json) {
+    fmt::print("{}\n", nlohmann::json{{"kill_to_step_p50_ms", quantile(single, 0.5)},
+                                      {"kill_to_step_p99_ms", quantile(single, 0.99)},
+                                      {"whole_job_p50_ms", quantile(whole, 0.5)},
+                                      {"whole_job_p99_ms", quantile(whole, 0.99)},
+                                      {"processes", line.processes},
+                                      {"up_s", many.up_seconds},
+                                      {"idle_core_percent", many.idle_core_percent},
+                                      {"master_back_ms", many.master_back_ms},
+                                      {"restarts", many.restarts},
+                                      {"thousand_placed_ms", placed}}
+                           .dump());
+    return 0;
+  }
+  fmt::print("kill -9 of one of {} to its next step: p50 {:.0f} ms, p99 {:.0f} ms\n",
+             workers, quantile(single, 0.5), quantile(single, 0.99));
+  fmt::print("the policy \"restart the job\": p50 {:.0f} ms, p99 {:.0f} ms ({:.1f} x)\n",
+             quantile(whole, 0.5), quantile(whole, 0.99),
+             quantile(whole, 0.5) / quantile(single, 0.5));
+  fmt::print("{} processes: up after {:.2f} s; idle {:.2f} % of a core\n", line.processes,
+             many.up_seconds, many.idle_core_percent);
+  fmt::print("the master killed: another one tells after {:.0f} ms, {} restarts\n",
+             many.master_back_ms, many.restarts);
+  fmt::print("1,000 instances placed on 100 nodes: {:.1f} ms\n", placed);
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  CLI::App app("What failures cost a job of roles");
+  bench_line line;
+  std::string step_folder;
+  app.add_option("--mwgraph", line.mwgraph, "the program that runs jobs")
+      ->capture_default_str();
+  app.add_option("--kills", line.kills)->check(CLI::Range(1, 1000));
+  app.add_option("--processes", line.processes)->check(CLI::Range(1, 1000));
+  app.add_flag("--json", line.is_json);
+  auto* const role = app.add_subcommand("step", "an instance, as a job starts it");
+  role->add_option("FOLDER", step_folder)->required();
+  CLI11_PARSE(app, count, words);
+  if (*role) return step(step_folder);
+  line.folder = std::filesystem::temp_directory_path() / "mwbench-graph.XXXXXX";
+  if (::mkdtemp(line.folder.data()) == nullptr) return 1;
+  int code = 1;
+  try {
+    code = measure(line);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "mwbench-graph: {}\n", e.what());
+  }
+  std::filesystem::remove_all(line.folder);
+  return code;
+}
