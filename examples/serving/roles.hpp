@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 inline constexpr std::size_t tokens_wanted = 24;
 inline constexpr auto time_of_token = 1ms;  // of a larger model
 
-/// A request whose pages an instance of decode has, or waits for.
+/// What goes before a page.
 struct page_head {
   std::uint64_t request = 0;
   std::uint32_t layer = 0;

@@ -142,10 +142,27 @@ task<std::string> role_group_core::call(std::optional<std::uint32_t> index,
     } catch (const world_error& e) {
       lost = described(e.failure(), index, method);
     }
-    if (!lost.breaks_world() && lost.cause != cause::closed) throw world_error(lost);
+    // A call that was closed without a world was never sent: the runtime stops.
+    const bool was_sent = lost.cause == cause::closed && !lost.world.view().empty();
+    if (!lost.breaks_world() && !was_sent) throw world_error(lost);
     if (!how.may_repeat) throw unknown_outcome(lost);
     if (tried >= options_.tries || now_here() >= until) throw world_error(lost);
   }
+}
+
+task<role_outcome> role_group_core::outcome_of(instance_id member, std::string method,
+                                               std::string argument,
+                                               role_call_options how) {
+  role_outcome own;
+  own.from = member;
+  try {
+    std::string result =
+        co_await call(member.index, std::move(method), std::move(argument), how);
+    own.result = std::move(result);
+  } catch (const world_error& e) {
+    own.why = e.failure();
+  }
+  co_return own;
 }
 
 // --- several calls --------------------------------------------------------------------
@@ -199,6 +216,25 @@ task<std::vector<std::string>> role_group::all(std::string method, std::string a
   how.within = until - detail::now_here();
   auto results = co_await core_->call_all(std::move(method), std::move(parts), how);
   co_return results;
+}
+
+task<std::vector<role_outcome>> role_group::outcomes(std::string method,
+                                                     std::string argument,
+                                                     role_call_options how) {
+  const time_point until = later(detail::now_here(), how.within);
+  const std::vector<instance_id> there = co_await core_->enough_members(how.within);
+  how.within = until - detail::now_here();
+  std::vector<role_outcome> all(there.size());
+  const auto one = [&](std::size_t n) -> task<void> {
+    role_outcome own = co_await core_->outcome_of(there[n], method, argument, how);
+    all[n] = std::move(own);
+  };
+  const auto body = [&](scope& s) -> task<void> {
+    for (std::size_t n = 0; n < there.size(); ++n) s.spawn(one(n));
+    co_return;
+  };
+  co_await scope::run(body);
+  co_return all;
 }
 
 task<std::vector<std::string>> role_group::scatter(std::string method,

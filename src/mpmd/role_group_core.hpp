@@ -14,9 +14,8 @@
 
 namespace manyworlds::inline v0::detail {
 
-/// A call whose outcome is not known is not repeated by the dispatcher, which cannot tell
-/// one that may be: it tries once, and what may be repeated is given to it again, under
-/// its own id. Thread: the reactor.
+/// The dispatcher cannot tell a call that may be repeated from others: it tries once, and
+/// what may be repeated is given to it again, under its own id. Thread: the reactor.
 class role_group_core {
  public:
   explicit role_group_core(role_group_options options);
@@ -38,6 +37,10 @@ class role_group_core {
   [[nodiscard]] task<std::vector<std::string>> call_all(std::string method,
                                                         std::vector<part> parts,
                                                         role_call_options how);
+  /// Asks an instance, and returns how that has ended. Errors: none of the call.
+  [[nodiscard]] task<role_outcome> outcome_of(instance_id member, std::string method,
+                                              std::string argument,
+                                              role_call_options how);
   /// Waits for as many members as `all` needs.
   [[nodiscard]] task<std::vector<instance_id>> enough_members(duration limit);
 

@@ -185,6 +185,19 @@ TEST_CASE("graph: results of several instances stand in the order of ranks") {
   CHECK(is_spread);
 }
 
+TEST_CASE("graph B16: of several instances one fails by name, and the others answer") {
+  site s(3);
+  s.until(3);
+  s.answerers[1]->break_once();
+  const auto all = s.run(s.group.outcomes("break", ""));
+  REQUIRE(all.size() == 3);
+  for (const std::size_t n : {0u, 2u}) CHECK(all[n].result == "mended");
+  CHECK_FALSE(all[1]);
+  CHECK(all[1].from == instance_id{"decode", 1});
+  CHECK(all[1].why.breaks_world());
+  CHECK(all[1].why.text().find("break of instance 1 at edge") != std::string::npos);
+}
+
 TEST_CASE("graph: an error of a call names edge, instance and method") {
   site s(1);
   s.until(1);

@@ -40,6 +40,16 @@ struct role_call_options {
   bool may_repeat = false;
 };
 
+/// How the call of one instance has ended.
+struct role_outcome {
+  instance_id from;
+  std::string result;  ///< if it has answered
+  failure why;         ///< if it has not
+
+  /// True if it has answered.
+  explicit operator bool() const noexcept { return !why; }
+};
+
 /// Options of a role group.
 struct role_group_options {
   int tries = 3;
@@ -92,6 +102,11 @@ class role_group {
   [[nodiscard]] task<std::vector<std::string>> all(std::string method,
                                                    std::string argument,
                                                    role_call_options how = {});
+  /// Does the same, and returns of each how it has ended: the loss of one is no error of
+  /// the others.
+  [[nodiscard]] task<std::vector<role_outcome>> outcomes(std::string method,
+                                                         std::string argument,
+                                                         role_call_options how = {});
   /// Asks instance 0 with the first argument, instance 1 with the second, and so on.
   /// Returns their results in that order. Errors: as `all`.
   [[nodiscard]] task<std::vector<std::string>> scatter(std::string method,
