@@ -51,7 +51,6 @@ struct peer_event {
 ///     mw::runtime rt(self.runtime());
 ///     const auto body = [&](mw::scope& s) -> mw::task<void> {
 ///       s.spawn(self.each("kv", edge));
-///       s.spawn(self.serve("ask", answers));
 ///       self.ready();
 ///       co_await self.leaving();
 ///     };

@@ -33,9 +33,9 @@ class MANYWORLDS_EXPORT unknown_outcome : public world_error {
 struct role_call_options {
   /// The longest time for the whole call, its repetitions included.
   duration within = std::chrono::seconds(30);
-  /// The method may be carried out again without harm. When the instance that has the
-  /// call is lost, the call is given to its successor, or for `any` to another instance,
-  /// under its id, up to `role_group_options::tries` times in all. Otherwise such a call
+  /// The method may be carried out again without harm. Then a call that is lost with its
+  /// instance is given to the successor, or for `any` to another instance, under its id.
+  /// That happens up to `role_group_options::tries` times in all. Otherwise such a call
   /// ends by `unknown_outcome`.
   bool may_repeat = false;
 };
@@ -63,7 +63,7 @@ struct role_group_options {
 ///
 ///     mw::role_group workers;  // it outlives the tasks that use it
 ///     s.spawn(self.ask("steps", workers));
-///     const std::string one = co_await workers.any("generate", prompt);
+///     const std::string one = co_await workers.any("generate", text);
 ///     const auto losses = co_await workers.all("train", "7");
 ///     std::printf("rank 0: %s\n", losses.at(0).c_str());
 ///
@@ -71,11 +71,13 @@ struct role_group_options {
 /// edge. Instances may come, go and be replaced: a call that waits is given to an
 /// instance as soon as it is there.
 ///
-/// Errors of calls: unknown_outcome, see there; world_error with `timed_out` after
-/// `within`, `no_member_left` after `patience`, `unsupported` for a method that the role
-/// does not have, `handler_failed` with the text of the method's exception, `overloaded`,
-/// `closed` once the runtime stops, and the causes of a break once no try is left. Its
-/// text names the edge, the instance and the method.
+/// Errors: unknown_outcome, see there; otherwise world_error with one of these. Its text
+/// names the edge, the instance and the method.
+/// - `timed_out` after `within`, `no_member_left` after `patience`.
+/// - `unsupported`: the role has no method of that name.
+/// - `handler_failed`, with the text of the method's exception.
+/// - `overloaded`: too many calls wait. `closed`: the runtime stops.
+/// - The causes of a break, once no try is left.
 ///
 /// Thread: the runtime's reactor. Lifetime: it outlives the tasks that ask.
 class role_group {

@@ -40,6 +40,8 @@ extern mw::world w;
 extern mw::world_manager worlds;
 extern mw::dispatcher workers;
 extern mw::call_server server;
+extern mw::role_context self;
+extern mw::role_methods answers;
 extern mw::scope& s;
 extern mw::channel<std::string> queue;
 extern mw::executor& home;
