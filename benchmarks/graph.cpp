@@ -20,6 +20,8 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 using namespace std::chrono_literals;
@@ -297,6 +299,11 @@ int main(int count, char** words) {
   } catch (const std::exception& e) {
     fmt::print(stderr, "mwbench-graph: {}\n", e.what());
   }
-  std::filesystem::remove_all(line.folder);
+  // What runs a job may still tell its end there.
+  std::error_code ignored;
+  for (int n = 0; n < 50 && std::filesystem::exists(line.folder, ignored); ++n) {
+    std::filesystem::remove_all(line.folder, ignored);
+    std::this_thread::sleep_for(20ms);
+  }
   return code;
 }

@@ -20,6 +20,8 @@
 #include <manyworlds/mw.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
+#include <thread>
 
 #include "serving/roles.hpp"
 
@@ -144,7 +146,12 @@ int demo(const demo_line& line) {
   } catch (const std::exception& e) {
     all.why = e.what();
   }
-  std::filesystem::remove_all(folder);
+  // What runs a job may still tell its end there.
+  std::error_code ignored;
+  for (int n = 0; n < 50 && std::filesystem::exists(folder, ignored); ++n) {
+    std::filesystem::remove_all(folder, ignored);
+    std::this_thread::sleep_for(20ms);
+  }
   if (!all.result.is_object()) {
     fmt::print(stderr, "there is no result: {}\n", all.why);
     return 1;

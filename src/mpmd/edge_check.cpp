@@ -66,7 +66,7 @@ class edge_check {
 
   void check_pairs(const graph_role& from, const graph_role& to) {
     const std::uint64_t n = from.counts.max;
-    if (&from == &to && n == 1)
+    if (edge_.kind == edge_kind::bulk && &from == &to && n == 1)
       return object("to", fmt::format("role {} has one instance, which has no pair",
                                       in_quotes(to.name)));
     const std::uint64_t worlds =
