@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 /// tasks.
 constexpr duration longest_trace = 5s;
 /// The longest pause between two looks whether it does.
-constexpr duration longest_look = 50ms;
+constexpr duration longest_look_for_end = 50ms;
 
 // Newer than some headers.
 constexpr auto by_pidfd = static_cast<idtype_t>(3);
@@ -104,7 +104,7 @@ task<process_status> process_handle::reap(reactor& home) {
   const time_point until = home.now() + longest_trace;
   std::optional<process_status> status = try_to_reap();
   for (duration look = 1ms; !status && home.now() < until;
-       look = std::min(2 * look, longest_look)) {
+       look = std::min(2 * look, longest_look_for_end)) {
     co_await sleep_for(look);
     status = try_to_reap();
   }

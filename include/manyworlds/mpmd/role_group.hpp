@@ -100,12 +100,13 @@ class role_group {
   }
   /// Asks all instances that are there, once the least number that the graph wants are.
   /// Returns their results in the order of their indices, as `members` names them. The
-  /// first error ends it, and cancels what is left.
+  /// first error ends it, and cancels what is left. Errors: those of calls, see above;
+  /// world_error (`timed_out`) too if not enough of them come.
   [[nodiscard]] task<std::vector<std::string>> all(std::string method,
                                                    std::string argument,
                                                    role_call_options how = {});
   /// Does the same, and returns of each how it has ended: the loss of one is no error of
-  /// the others.
+  /// the others. Errors: world_error (`timed_out`) if not enough of them come.
   [[nodiscard]] task<std::vector<role_outcome>> outcomes(std::string method,
                                                          std::string argument,
                                                          role_call_options how = {});

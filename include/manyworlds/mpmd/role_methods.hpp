@@ -85,7 +85,7 @@ class role_methods {
   /// all. Errors: those of `call_server::serve`.
   [[nodiscard]] task<void> serve(world& w);
   /// Takes no new calls, and ends when those that were begun have ended. Other instances
-  /// get what was on its way here. Meant for `role_context::leaving`.
+  /// get what was on its way here. Meant for `role_context::leaving`. Errors: none.
   [[nodiscard]] task<void> drain();
 
  private:

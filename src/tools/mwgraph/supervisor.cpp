@@ -128,7 +128,14 @@ class job_programs {
 /// Prints what happens, and returns the job's exit code once it is over.
 mw::task<int> follow(job_meeting& meeting, job_programs& programs, bool prints) {
   event_reader reader;
-  const status_source told = [&meeting] { return meeting.published(); };
+  // Of 200 instances a status is 60 KiB of JSON: it is read when it has changed.
+  std::string last;
+  const status_source told = [&]() -> mw::task<std::optional<std::string>> {
+    auto now = co_await meeting.published();
+    if (now == last) now.reset();
+    if (now) last = *now;
+    co_return now;
+  };
   for (;;) {
     std::optional<nlohmann::json> status;
     try {
