@@ -87,20 +87,20 @@ class role_group {
   role_group& operator=(const role_group&) = delete;
   ~role_group();
 
-  /// Asks one instance, whichever has the fewest calls.
+  /// Asks one instance, whichever has the fewest calls. Errors: those of `role_group`.
   [[nodiscard]] task<std::string> any(std::string method, std::string argument,
                                       role_call_options how = {});
-  /// Asks that instance of the role.
+  /// Asks that instance of the role. Errors: those of `role_group`.
   [[nodiscard]] task<std::string> at(std::uint32_t index, std::string method,
                                      std::string argument, role_call_options how = {});
-  /// Asks instance 0.
+  /// Asks instance 0. Errors: those of `role_group`.
   [[nodiscard]] task<std::string> first(std::string method, std::string argument,
                                         role_call_options how = {}) {
     return at(0, std::move(method), std::move(argument), how);
   }
   /// Asks all instances that are there, once the least number that the graph wants are.
   /// Returns their results in the order of their indices, as `members` names them. The
-  /// first error ends it, and cancels what is left. Errors: those of calls, see above;
+  /// first error ends it, and cancels what is left. Errors: those of `role_group`;
   /// world_error (`timed_out`) too if not enough of them come.
   [[nodiscard]] task<std::vector<std::string>> all(std::string method,
                                                    std::string argument,
