@@ -2,15 +2,19 @@
 // graphs (B59 and so on).
 #include "mpmd/etcd_context.hpp"
 
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdint>
-#include <cstdio>
 #include <future>
 #include <optional>
 #include <string>
 
+#include "io/descriptor.hpp"
 #include "mpmd/master_seat.hpp"
 #include "mpmd/support/context_fixture.hpp"
 #include "store/child.hpp"
@@ -23,18 +27,34 @@ TEST_SUITE_BEGIN("etcd context");
 
 namespace {
 
+/// Returns what this etcd says of itself, asked over HTTP/1.0.
+std::string metrics_of(const manyworlds_tests::etcd_server& etcd) {
+  const std::string at = etcd.endpoint();
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port =
+      htons(static_cast<std::uint16_t>(std::stoi(at.substr(at.rfind(':') + 1))));
+  const detail::unique_descriptor link(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::connect(link.get(), reinterpret_cast<const sockaddr*>(&address),
+                    sizeof address) == 0);
+  const std::string question = "GET /metrics HTTP/1.0\r\n\r\n";
+  REQUIRE(::write(link.get(), question.data(), question.size()) ==
+          static_cast<ssize_t>(question.size()));
+  std::string all;
+  std::array<char, 4096> some{};
+  for (ssize_t got = 0; (got = ::read(link.get(), some.data(), some.size())) > 0;)
+    all.append(some.data(), static_cast<std::size_t>(got));
+  return all;
+}
+
 /// Returns how often this etcd was asked for keys.
 std::uint64_t questions_to(const manyworlds_tests::etcd_server& etcd) {
-  const std::string command = "curl -s " + etcd.endpoint() + "/metrics";
-  FILE* const metrics = ::popen(command.c_str(), "r");
-  REQUIRE(metrics != nullptr);
-  double asked = -1;
-  std::array<char, 4096> line{};
-  while (std::fgets(line.data(), line.size(), metrics) != nullptr)
-    std::sscanf(line.data(), "etcd_debugging_mvcc_range_total %lf", &asked);
-  ::pclose(metrics);
-  REQUIRE(asked >= 0);
-  return static_cast<std::uint64_t>(asked);
+  const std::string all = metrics_of(etcd);
+  const std::string name = "\netcd_debugging_mvcc_range_total ";
+  const std::size_t found = all.find(name);
+  REQUIRE(found != std::string::npos);
+  return static_cast<std::uint64_t>(std::stod(all.substr(found + name.size())));
 }
 
 }  // namespace
