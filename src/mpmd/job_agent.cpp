@@ -209,6 +209,7 @@ void job_agent::ensure(agent_word word, scope& s) {
   };
   const auto own = std::make_shared<agent_instance>(runtime_, place_, word, told);
   instances_[word.instance] = own;
+  progress_told_.erase(word.instance);
   s.spawn(start(own, before));
 }
 

@@ -67,17 +67,17 @@ void job_manager::decide(recorded_time now) {
   drop_old_questions();
   conclude_ends(now);
   lose_absent_nodes(now);
-  if (job_.job().stage < job_stage::stopping) {
-    end_what_is_never_ready(now);
-    end_what_stands(now);
-    place(now);
-  }
-  if (job_.job().stage < job_stage::stopping && job_.job().is_placed) {
-    // That all are placed is recorded before any of them starts.
-    is_again_due_ = job_.has_changes_of_job();
-    if (!is_again_due_) scheduler_.start_what_may(now);
-  }
+  // Each of them may end the job, which ends once.
+  const auto goes_on = [this] { return job_.job().stage < job_stage::stopping; };
+  if (goes_on()) end_what_is_never_ready(now);
+  if (goes_on()) end_what_stands(now);
+  if (goes_on()) place(now);
+  // Ahead of the starts: what is recorded to run and never ordered would seem to live.
   conclude_stage(now);
+  if (!goes_on() || !job_.job().is_placed) return;
+  // That all are placed is recorded before any of them starts.
+  is_again_due_ = job_.has_changes_of_job();
+  if (!is_again_due_) scheduler_.start_what_may(now);
 }
 
 /// An end counts once: by then the record is of that incarnation and still running.

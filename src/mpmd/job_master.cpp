@@ -139,7 +139,7 @@ task<void> job_master::tell_status() {
   for (;;) {
     co_await has_news_;
     // What is told has been recorded: another master would not know of the rest.
-    co_await recorded_;
+    while (!recorded_.is_set()) co_await recorded_;
     has_news_.reset();
     try {
       co_await meeting_.publish(status_.text(*manager_, term_));

@@ -10,6 +10,7 @@
 #include "io/current_reactor.hpp"
 #include "io/reactor.hpp"
 #include "manyworlds/coro/scope.hpp"
+#include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "mpmd/call_head.hpp"
 #include "mpmd/role_group_core.hpp"
@@ -18,6 +19,8 @@
 namespace manyworlds::inline v0 {
 
 namespace detail {
+
+constexpr duration between_looks_at_members = std::chrono::milliseconds(5);
 
 static dispatch_options dispatch_once(const role_group_options& options) {
   dispatch_options how;
@@ -47,6 +50,10 @@ role_group_core::role_group_core(role_group_options options)
 }
 
 void role_group_core::begin(std::string edge, instance_id self, std::size_t least) {
+  if (!edge_.empty() && edge_ != edge)
+    throw std::logic_error(
+        fmt::format("a role group asks at one edge, and this one asks at {} already",
+                    in_quotes(edge_)));
   edge_ = std::move(edge);
   self_ = std::move(self);
   least_ = std::max<std::size_t>(1, least);
@@ -54,7 +61,6 @@ void role_group_core::begin(std::string edge, instance_id self, std::size_t leas
 
 task<void> role_group_core::reach(world& w, instance_id peer) {
   peers_.insert_or_assign(w.name().str(), std::move(peer));
-  changed_.set();
   co_await dispatcher_.serve(w);
 }
 
@@ -62,7 +68,8 @@ std::vector<instance_id> role_group_core::members() const {
   std::vector<instance_id> all;
   for (const worker_status& each : dispatcher_.workers()) {
     const auto at = peers_.find(each.world.view());
-    if (at != peers_.end()) all.push_back(at->second);
+    // One that drains is given nothing new.
+    if (at != peers_.end() && !each.is_draining) all.push_back(at->second);
   }
   std::sort(all.begin(), all.end());
   return all;
@@ -70,10 +77,8 @@ std::vector<instance_id> role_group_core::members() const {
 
 task<std::vector<instance_id>> role_group_core::enough_members(duration limit) {
   const auto wait = [this]() -> task<void> {
-    while (members().size() < least_) {
-      changed_.reset();
-      co_await changed_;
-    }
+    // That an instance takes calls is known from its first word, of which none is told.
+    while (members().size() < least_) co_await sleep_for(between_looks_at_members);
   };
   try {
     co_await within(wait(), limit);

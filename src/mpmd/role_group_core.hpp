@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "manyworlds/coro/event.hpp"
 #include "manyworlds/mpmd/role_group.hpp"
 #include "manyworlds/serve/dispatcher.hpp"
 
@@ -62,7 +61,6 @@ class role_group_core {
   std::size_t least_ = 1;
   std::uint64_t next_id_ = 0;
   std::map<std::string, instance_id, std::less<>> peers_;  // by the names of their worlds
-  event changed_;
 };
 
 }  // namespace manyworlds::inline v0::detail

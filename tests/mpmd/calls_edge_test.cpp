@@ -185,6 +185,11 @@ TEST_CASE("graph: results of several instances stand in the order of ranks") {
   CHECK(is_spread);
 }
 
+TEST_CASE("graph: all instances are asked once the least number of them is there") {
+  site s(1);
+  CHECK(s.run(s.group.all("who", "x")) == std::vector<std::string>{"0:x"});
+}
+
 TEST_CASE("graph B16: of several instances one fails by name, and the others answer") {
   site s(3);
   s.until(3);
@@ -264,6 +269,7 @@ TEST_CASE("graph: a role that drains ends what it has begun, and takes nothing n
   s.until(2);
   s.answerers[0]->own.run(s.answerers[0]->methods.drain());
   for (int n = 0; n < 8; ++n) CHECK(s.run(s.group.any("who", "x")) == "1:x");
+  CHECK(s.run(s.group.all("who", "x")) == std::vector<std::string>{"1:x"});
 }
 
 TEST_CASE("graph: methods have names, once each") {

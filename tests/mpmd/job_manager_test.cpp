@@ -348,6 +348,20 @@ TEST_CASE("graph: a job that is told to stop before anything was ordered is over
   CHECK(job.living() == 0);
 }
 
+TEST_CASE("graph G-f: what may start as the job ends is not waited for") {
+  mw::job_graph g("brief");
+  g.role("main").run({"main"}).driver().waits_until_ready().restart(
+      mw::restart_when::never);
+  g.role("late").run({"late"}).after("main");
+  managed_job job(g, {"a"});
+  job.start_master();
+  for (int n = 0; n < 3; ++n) job.turn();
+  REQUIRE(job.end_program(id("main", 0), 0));
+  job.settle(10);
+  CHECK(job.stage() == job_stage::stopped);
+  CHECK(job.starts(id("late", 0)) == 0);
+}
+
 TEST_CASE("graph: a silent agent's instances live until it is cut off") {
   managed_job job(serving_job(), {"a", "b"});
   job.settle();

@@ -57,7 +57,10 @@ void job_folder::tell(const std::string& job, const std::string& store) const {
 }
 
 void job_folder::tell_end(const std::string& status) const {
-  std::ofstream(path_ + "/ended.json") << status;
+  const std::string path = path_ + "/ended.json";
+  const std::string made = path + ".new";
+  std::ofstream(made) << status;
+  files::rename(made, path);
   files::remove(path_ + "/job.json");
 }
 

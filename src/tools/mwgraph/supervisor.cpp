@@ -152,6 +152,20 @@ mw::task<int> follow(job_meeting& meeting, job_programs& programs, bool prints) 
   }
 }
 
+/// Returns what is told of a job that is over, also where no master has told that it is:
+/// those who wait for its end would wait on.
+std::string end_from(const std::string& last, int code) {
+  nlohmann::json end = nlohmann::json::parse(last, nullptr, false);
+  if (end.is_object() && is_over(end)) return last;
+  if (!end.is_object()) end = nlohmann::json::object();
+  end["stage"] = "stopped";
+  end["exit_code"] = code;
+  end["why"] = "it was ended before its master had seen all of it end";
+  for (const char* const list : {"nodes", "instances", "edges", "events"})
+    if (!end.contains(list)) end[list] = nlohmann::json::array();
+  return end.dump();
+}
+
 }  // namespace
 
 int supervise(const mw::job_graph& graph, const job_folder& folder,
@@ -186,7 +200,7 @@ int supervise(const mw::job_graph& graph, const job_folder& folder,
     if (const auto& over = std::get<0>(ended)) code = *over;
     if (const auto& why = std::get<1>(ended)) fmt::print(stderr, "mwgraph: {}\n", *why);
     co_await programs.stop();
-    if (const auto last = co_await meeting.published()) folder.tell_end(*last);
+    folder.tell_end(end_from((co_await meeting.published()).value_or(""), code));
     // Those who ask look there first; those who wait ask more often than this.
     co_await mw::sleep_for(3 * between_looks);
   };
