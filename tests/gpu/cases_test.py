@@ -83,8 +83,8 @@ with tempfile.TemporaryDirectory() as folder:
     mute = put(folder, "mute", MUTE)
     told = cases.run([program], dict(os.environ), 2, 30, io.StringIO())
     each = cases.run_each([program], dict(os.environ), 2, 30, io.StringIO(), 3)
-    too_long = cases.run_each([program], dict(os.environ), 20, 1, io.StringIO(), 1)
-    cut_short = cases.run([program], dict(os.environ), 20, 1, io.StringIO())
+    too_long = cases.run_each([program], dict(os.environ), 20, 5, io.StringIO(), 1)
+    cut_short = cases.run([program], dict(os.environ), 20, 5, io.StringIO())
     beyond, seconds = took(lambda: cases.run_each([around], dict(os.environ), 2, 50, io.StringIO(), 5))
     unlisted, unlisted_seconds = took(
         lambda: cases.run_each([mute], dict(os.environ), 2, 50, io.StringIO(), 5))
