@@ -91,6 +91,10 @@ task<void> job_master::manage() {
     auto told = std::exchange(after_write_, {});
     co_await record();
     recorded_.set();
+    if (std::exchange(wants_text_, false)) {
+      text_ = status_.text(*manager_, term_);
+      has_text_.set();
+    }
     for (auto& [node, word] : told) tell(node, std::move(word));
     carry_out(manager_->orders());
     has_news_.set();
@@ -138,11 +142,18 @@ task<void> job_master::obey_stop() {
 task<void> job_master::tell_status() {
   for (;;) {
     co_await has_news_;
-    // What is told has been recorded: another master would not know of the rest.
-    while (!recorded_.is_set()) co_await recorded_;
     has_news_.reset();
+    // What is told has been recorded: another master would not know of the rest. One that
+    // records all the time makes the text between two records.
+    if (recorded_.is_set()) {
+      text_ = status_.text(*manager_, term_);
+    } else {
+      wants_text_ = true;
+      co_await has_text_;
+      has_text_.reset();
+    }
     try {
-      co_await meeting_.publish(status_.text(*manager_, term_));
+      co_await meeting_.publish(text_);
     } catch (const store_error&) {
       // Those who ask read what was told last.
       has_news_.set();

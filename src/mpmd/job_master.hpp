@@ -92,6 +92,9 @@ class job_master {
   event wake_;
   event recorded_;  ///< nothing was concluded that is not recorded
   event has_news_;
+  bool wants_text_ = false;
+  event has_text_;
+  std::string text_;  ///< the status that is told next
   event gone_;
   bool is_deposed_ = false;
 };
