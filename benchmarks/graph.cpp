@@ -100,7 +100,7 @@ mw::task<std::vector<double>> kill_workers(mw::runtime& rt, const bench_line& li
       .waits_until_ready()
       .restart(mw::restart_when::on_failure, {tries, 500ms});
   g.whole_job = {4096, 500ms};
-  mw::job_client_options options;
+  mw::job_client::options options;
   options.folder = line.folder + "/jobs";
   options.program = line.mwgraph;
   mw::job_client job = co_await mw::job_client::submit(rt, g, options);
@@ -179,7 +179,7 @@ void kill_master(const std::string& folder) {
 mw::task<crowd> run_crowd(mw::runtime& rt, const bench_line& line) {
   mw::job_graph g("crowd");
   g.role("many").run({"/bin/sleep", "3600"}).count(line.processes);
-  mw::job_client_options options;
+  mw::job_client::options options;
   options.folder = line.folder + "/jobs";
   options.program = line.mwgraph;
   crowd measured;
@@ -203,13 +203,15 @@ mw::task<crowd> run_crowd(mw::runtime& rt, const bench_line& line) {
   kill_master(line.folder);
   const std::uint64_t term = now.term;
   while (now.term == term) {
+    if (steady::now() - killed > longest_wait)
+      throw std::runtime_error("no master has followed the one that was killed");
     co_await mw::sleep_for(5ms);
     now = co_await job.status();
   }
   measured.master_back_ms = milliseconds(steady::now() - killed);
   co_await mw::sleep_for(1s);
   now = co_await job.status();
-  for (const mw::instance_status& each : now.instances)
+  for (const mw::job_status::instance& each : now.instances)
     measured.restarts += each.incarnation - 1;
   co_await job.stop();
   static_cast<void>(co_await job.until_over());

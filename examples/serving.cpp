@@ -61,21 +61,23 @@ mw::job_graph graph_of(const std::string& own, const demo_line& line,
   return g;
 }
 
-const mw::instance_status* find(const mw::job_status& of, const std::string& role,
-                                std::uint32_t index) {
-  for (const mw::instance_status& each : of.instances)
-    if (each.instance == mw::instance_id{role, index}) return &each;
+const mw::job_status::instance* find(const mw::job_status& of, const std::string& role,
+                                     std::uint32_t index) {
+  for (const mw::job_status::instance& each : of.instances)
+    if (each.id == mw::instance_id{role, index}) return &each;
   return nullptr;
 }
 
 /// Waits until the router has answered that many.
 mw::task<mw::job_status> until_answered(mw::job_client& job, std::uint64_t count) {
-  for (;;) {
+  for (const auto end = std::chrono::steady_clock::now() + 60s;
+       std::chrono::steady_clock::now() < end;) {
     mw::job_status now = co_await job.status();
-    const mw::instance_status* const router = find(now, "router", 0);
+    const mw::job_status::instance* const router = find(now, "router", 0);
     if (now.is_over() || (router != nullptr && router->steps >= count)) co_return now;
     co_await mw::sleep_for(20ms);
   }
+  throw std::runtime_error("the router has not answered enough in 60 s");
 }
 
 /// The master's process is told by its command line, and not by the job.
@@ -105,7 +107,7 @@ mw::task<told> run_and_hurt(mw::runtime& rt, const demo_line& line,
   };
   const std::string own = std::filesystem::read_symlink("/proc/self/exe");
   const std::string result = folder + "/result.json";
-  mw::job_client_options options;
+  mw::job_client::options options;
   options.folder = folder + "/jobs";
   options.program = line.mwgraph;
   mw::job_graph graph = graph_of(own, line, result);
@@ -120,7 +122,7 @@ mw::task<told> run_and_hurt(mw::runtime& rt, const demo_line& line,
   kill_master(folder);
   const mw::job_status end = co_await job.until_over();
   told all;
-  for (const mw::instance_status& each : end.instances) {
+  for (const mw::job_status::instance& each : end.instances) {
     const bool is_first = each.incarnation == 1;
     all.untouched += is_first ? 1 : 0;
     all.restarted += is_first ? 0 : each.incarnation - 1;

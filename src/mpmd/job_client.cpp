@@ -46,9 +46,9 @@ static instance_id instance_named(const std::string& text) {
   return id;
 }
 
-static instance_status instance_from(const json& all) {
-  instance_status one;
-  one.instance = instance_named(all.value("instance", ""));
+static job_status::instance instance_from(const json& all) {
+  job_status::instance one;
+  one.id = instance_named(all.value("instance", ""));
   one.node = all.value("node", "");
   one.state = all.value("life", all.value("phase", ""));
   one.incarnation = all.value("incarnation", std::uint64_t{0});
@@ -88,7 +88,7 @@ static tcp_store_options client_with(const std::string& secret_file) {
 
 class job_client_core {
  public:
-  job_client_core(runtime& rt, job_address at, job_client_options options)
+  job_client_core(runtime& rt, job_address at, job_client::options options)
       : at_(std::move(at)),
         options_(std::move(options)),
         store_(open_job_store(rt, at_.store, client_with(at_.secret_file))),
@@ -106,7 +106,7 @@ class job_client_core {
 
  private:
   const job_address at_;
-  const job_client_options options_;
+  const job_client::options options_;
   std::unique_ptr<store> store_;
   job_meeting meeting_;
 };
@@ -162,7 +162,7 @@ static std::pair<int, std::string> run_command(std::vector<std::string> line) {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), said};
 }
 
-static task<void> start_job(job_graph graph, job_client_options options) {
+static task<void> start_job(job_graph graph, job_client::options options) {
   auto objections = graph.check();
   if (!objections.empty()) throw graph_error(std::move(objections));
   const graph_file file(graph.to_json());
@@ -181,21 +181,26 @@ static task<void> start_job(job_graph graph, job_client_options options) {
 
 using namespace detail;
 
-static job_address find_job(const std::string& job, const job_client_options& options) {
+static job_address find_job(const std::string& job, const job_client::options& options) {
   if (options.store.empty()) return address_of_job(options.folder, job);
   return {job, options.store, options.secret_file};
 }
 
-task<job_client> job_client::submit(runtime& rt, job_graph graph,
-                                    job_client_options options) {
-  std::string name = graph.name();
-  options.store.clear();
-  co_await start_job(std::move(graph), options);
-  co_return job_client(rt, std::move(name), std::move(options));
+task<job_client> job_client::submit(runtime& rt, job_graph graph) {
+  return submit(rt, std::move(graph), options());
 }
 
-job_client::job_client(runtime& rt, std::string job, job_client_options options)
-    : core_(std::make_unique<job_client_core>(rt, find_job(job, options), options)) {}
+task<job_client> job_client::submit(runtime& rt, job_graph graph, options how) {
+  std::string name = graph.name();
+  how.store.clear();
+  co_await start_job(std::move(graph), how);
+  co_return job_client(rt, std::move(name), std::move(how));
+}
+
+job_client::job_client(runtime& rt, std::string job)
+    : job_client(rt, std::move(job), options()) {}
+job_client::job_client(runtime& rt, std::string job, options how)
+    : core_(std::make_unique<job_client_core>(rt, find_job(job, how), how)) {}
 job_client::job_client(job_client&&) noexcept = default;
 job_client& job_client::operator=(job_client&&) noexcept = default;
 job_client::~job_client() = default;

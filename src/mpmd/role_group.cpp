@@ -22,7 +22,7 @@ namespace detail {
 
 constexpr duration between_looks_at_members = std::chrono::milliseconds(5);
 
-static dispatch_options dispatch_once(const role_group_options& options) {
+static dispatch_options dispatch_once(const role_group::options& options) {
   dispatch_options how;
   how.tries = 1;
   how.ask_again = 0;
@@ -43,7 +43,7 @@ static time_point now_here() {
   return home->now();
 }
 
-role_group_core::role_group_core(role_group_options options)
+role_group_core::role_group_core(role_group::options options)
     : options_(options), dispatcher_(dispatch_once(options)), next_id_(drawn_id()) {
   if (options.tries < 1 || options.at_once < 1)
     throw std::invalid_argument("a role group tries once at least, with a call at once");
@@ -155,10 +155,11 @@ task<std::string> role_group_core::call(std::optional<std::uint32_t> index,
   }
 }
 
-task<role_outcome> role_group_core::outcome_of(instance_id member, std::string method,
-                                               std::string argument,
-                                               role_call_options how) {
-  role_outcome own;
+task<role_group::outcome> role_group_core::outcome_of(instance_id member,
+                                                      std::string method,
+                                                      std::string argument,
+                                                      role_call_options how) {
+  role_group::outcome own;
   own.from = member;
   try {
     std::string result =
@@ -198,8 +199,8 @@ task<std::vector<std::string>> role_group_core::call_all(std::string method,
 
 using detail::role_group_core;
 
-role_group::role_group(role_group_options options)
-    : core_(std::make_unique<role_group_core>(options)) {}
+role_group::role_group() : role_group(options()) {}
+role_group::role_group(options how) : core_(std::make_unique<role_group_core>(how)) {}
 role_group::~role_group() = default;
 
 task<std::string> role_group::any(std::string method, std::string argument,
@@ -223,15 +224,15 @@ task<std::vector<std::string>> role_group::all(std::string method, std::string a
   co_return results;
 }
 
-task<std::vector<role_outcome>> role_group::outcomes(std::string method,
-                                                     std::string argument,
-                                                     role_call_options how) {
+task<std::vector<role_group::outcome>> role_group::outcomes(std::string method,
+                                                            std::string argument,
+                                                            role_call_options how) {
   const time_point until = later(detail::now_here(), how.within);
   const std::vector<instance_id> there = co_await core_->enough_members(how.within);
   how.within = until - detail::now_here();
-  std::vector<role_outcome> all(there.size());
+  std::vector<role_group::outcome> all(there.size());
   const auto one = [&](std::size_t n) -> task<void> {
-    role_outcome own = co_await core_->outcome_of(there[n], method, argument, how);
+    role_group::outcome own = co_await core_->outcome_of(there[n], method, argument, how);
     all[n] = std::move(own);
   };
   const auto body = [&](scope& s) -> task<void> {

@@ -17,7 +17,7 @@ namespace manyworlds::inline v0::detail {
 /// what may be repeated is given to it again, under its own id. Thread: the reactor.
 class role_group_core {
  public:
-  explicit role_group_core(role_group_options options);
+  explicit role_group_core(role_group::options options);
 
   void begin(std::string edge, instance_id self, std::size_t least);
   [[nodiscard]] task<void> reach(world& w, instance_id peer);
@@ -37,9 +37,10 @@ class role_group_core {
                                                         std::vector<part> parts,
                                                         role_call_options how);
   /// Asks an instance, and returns how that has ended. Errors: none of the call.
-  [[nodiscard]] task<role_outcome> outcome_of(instance_id member, std::string method,
-                                              std::string argument,
-                                              role_call_options how);
+  [[nodiscard]] task<role_group::outcome> outcome_of(instance_id member,
+                                                     std::string method,
+                                                     std::string argument,
+                                                     role_call_options how);
   /// Waits for as many members as `all` needs.
   [[nodiscard]] task<std::vector<instance_id>> enough_members(duration limit);
 
@@ -54,7 +55,7 @@ class role_group_core {
   [[nodiscard]] failure described(failure f, std::optional<std::uint32_t> index,
                                   const std::string& method) const;
 
-  const role_group_options options_;
+  const role_group::options options_;
   dispatcher dispatcher_;
   std::string edge_;
   instance_id self_;

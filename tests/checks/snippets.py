@@ -25,15 +25,14 @@ left_out = {
     "options: their fields are the usage": "algorithm_rule world_options runtime_options device_options accept_options "
     "connect_options call_server_options dispatch_options reply_feed_options tcp_store_options file_store_options "
     "etcd_store_options store_limits restart_policy pinned_pool_options simulation_options hosted_store_options job_options launch_options launch_store_options worker_streams rendezvous_options "
-    "rendezvous_limits role_count role_needs retry_budget graph_role graph_edge graph_place role_call_options role_group_options "
-    "job_client_options",
+    "rendezvous_limits role_count role_needs retry_budget graph_role graph_edge graph_place role_call_options",
     "what operations and members give": "stored_tensor weight_range file_failure process_identity process_address undelivered_messages failure message "
     "message_info world_view world_event world_status worker_status received_signal device_costs error_count "
     "world_history transfer_counters dispatch_counters time_histogram turn_times simulated_event store_failure "
     "store_request store_reply store_entry etcd_entry etcd_listing etcd_outcome etcd_change etcd_changes exit_reason process_end "
     "output_line node_description round_node launch_result worker_failure job_event job_metric job_sink_place "
     "worker_text session_worker session_event graph_objection instance_id instance_place cpu_group gpu_resource peer_event "
-    "role_outcome instance_status job_status",
+    "job_status",
     "exceptions, which are caught": "weights_error value_error launch_error job_error rendezvous_error world_error store_error device_error timed_out stopped unknown_world file_error graph_error placement_error unknown_outcome",
     "policies, of one function": "least_depth",
     "the ABI of DLPack": "dlpack::tensor dlpack::managed_tensor dlpack::managed_tensor_versioned dlpack::release",

@@ -102,7 +102,7 @@ class answerer {
 /// The asking instance, and a number of those that answer.
 class site {
  public:
-  explicit site(std::uint32_t count, role_group_options options = {}) : group(options) {
+  explicit site(std::uint32_t count, role_group::options options = {}) : group(options) {
     for (std::uint32_t n = 0; n < count; ++n) add(n);
     asking_ = own.rt.start(ask());
   }

@@ -22,9 +22,10 @@ void need(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-const mw::instance_status* find(const mw::job_status& status, const mw::instance_id& id) {
-  for (const mw::instance_status& each : status.instances)
-    if (each.instance == id) return &each;
+const mw::job_status::instance* find(const mw::job_status& status,
+                                     const mw::instance_id& id) {
+  for (const mw::job_status::instance& each : status.instances)
+    if (each.id == id) return &each;
   return nullptr;
 }
 
@@ -34,8 +35,9 @@ mw::task<mw::job_status> until_ready(mw::job_client& job, mw::instance_id id,
   for (int i = 0; i < 300; ++i) {
     mw::job_status now = co_await job.status();
     std::size_t ready = 0;
-    for (const mw::instance_status& each : now.instances) ready += each.state == "ready";
-    const mw::instance_status* const one = find(now, id);
+    for (const mw::job_status::instance& each : now.instances)
+      ready += each.state == "ready";
+    const mw::job_status::instance* const one = find(now, id);
     if (ready == 3 && one != nullptr && one->incarnation >= incarnation) co_return now;
     co_await mw::sleep_for(100ms);
   }
@@ -45,7 +47,7 @@ mw::task<mw::job_status> until_ready(mw::job_client& job, mw::instance_id id,
 /// The one that is hurt.
 const mw::instance_id hurt{"decode", 1};
 
-mw::task<void> use(mw::runtime& rt, mw::job_graph g, mw::job_client_options options) {
+mw::task<void> use(mw::runtime& rt, mw::job_graph g, mw::job_client::options options) {
   mw::job_client job = co_await mw::job_client::submit(rt, g, options);
   const mw::job_status before = co_await until_ready(job, hurt, 1);
   need(find(before, hurt)->node == "here", "it runs here");
@@ -78,7 +80,7 @@ int main(int, char** words) {
   g.role("prefill").run({words[2]}).waits_until_ready();
   g.role("decode").run({words[2]}).count(1, 2, 4).waits_until_ready();
   g.edge("kv", "prefill", "decode").bulk(mw::pairs);
-  mw::job_client_options options;
+  mw::job_client::options options;
   options.program = words[1];
   options.folder = words[3];
   mw::runtime rt(mw::runtime_options{});

@@ -35,28 +35,9 @@ struct role_call_options {
   duration within = std::chrono::seconds(30);
   /// The method may be carried out again without harm. Then a call that is lost with its
   /// instance is given to the successor, or for `any` to another instance, under its id.
-  /// That happens up to `role_group_options::tries` times in all. Otherwise such a call
+  /// That happens up to `role_group::options::tries` times in all. Otherwise such a call
   /// ends by `unknown_outcome`.
   bool may_repeat = false;
-};
-
-/// How the call of one instance has ended.
-struct role_outcome {
-  instance_id from;
-  std::string result;  ///< if it has answered
-  failure why;         ///< if it has not
-
-  /// True if it has answered.
-  explicit operator bool() const noexcept { return !why; }
-};
-
-/// Options of a role group.
-struct role_group_options {
-  int tries = 3;
-  /// How long a call waits while no instance is there at all.
-  duration patience = std::chrono::seconds(30);
-  /// Calls that one instance has at once, and of one `batch` in all. More wait.
-  std::size_t at_once = 64;
 };
 
 /// Asks the instances of a role, at a calls edge.
@@ -82,7 +63,26 @@ struct role_group_options {
 /// Thread: the runtime's reactor. Lifetime: it outlives the tasks that ask.
 class role_group {
  public:
-  explicit role_group(role_group_options options = {});
+  /// How it asks.
+  struct options {
+    int tries = 3;
+    /// How long a call waits while no instance is there at all.
+    duration patience = std::chrono::seconds(30);
+    /// Calls that one instance has at once, and of one `batch` in all. More wait.
+    std::size_t at_once = 64;
+  };
+  /// How the call of one instance has ended.
+  struct outcome {
+    instance_id from;
+    std::string result;  ///< if it has answered
+    failure why;         ///< if it has not
+
+    /// True if it has answered.
+    explicit operator bool() const noexcept { return !why; }
+  };
+
+  role_group();
+  explicit role_group(options how);
   role_group(const role_group&) = delete;
   role_group& operator=(const role_group&) = delete;
   ~role_group();
@@ -107,9 +107,9 @@ class role_group {
                                                    role_call_options how = {});
   /// Does the same, and returns of each how it has ended: the loss of one is no error of
   /// the others. Errors: world_error (`timed_out`) if not enough of them come.
-  [[nodiscard]] task<std::vector<role_outcome>> outcomes(std::string method,
-                                                         std::string argument,
-                                                         role_call_options how = {});
+  [[nodiscard]] task<std::vector<outcome>> outcomes(std::string method,
+                                                    std::string argument,
+                                                    role_call_options how = {});
   /// Asks instance 0 with the first argument, instance 1 with the second, and so on.
   /// Returns their results in that order. Errors: as `all`.
   [[nodiscard]] task<std::vector<std::string>> scatter(std::string method,
