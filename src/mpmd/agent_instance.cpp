@@ -203,6 +203,12 @@ bool agent_instance::hear(agent_word word, const current_outbox& to_master) {
     case word_kind::answer:
       to_master.push(std::move(word));
       return true;
+    case word_kind::lost:
+      word.instance = report_.instance;
+      word.incarnation = report_.incarnation;
+      word.value.resize(std::min(word.value.size(), agent_wire::longest_exit_text));
+      to_master.push(std::move(word));
+      return true;
     default:
       return false;
   }

@@ -102,8 +102,16 @@ static bool is_about_fact(word_kind kind) noexcept {
   return kind == word_kind::fact || kind == word_kind::fact_recorded;
 }
 
+static bool has_steps(word_kind kind) noexcept {
+  return kind == word_kind::progress || kind == word_kind::lost || is_about_fact(kind);
+}
+
+static bool has_reason(word_kind kind) noexcept {
+  return kind == word_kind::refusal || kind == word_kind::lost;
+}
+
 static bool is_about_two(word_kind kind) noexcept {
-  return kind == word_kind::ask || kind == word_kind::answer;
+  return kind == word_kind::ask || kind == word_kind::answer || kind == word_kind::lost;
 }
 
 std::string text_of(const agent_word& word) {
@@ -116,8 +124,7 @@ std::string text_of(const agent_word& word) {
     all["term"] = word.term;
   if (word.kind == word_kind::welcome || word.kind == word_kind::place)
     all["graph"] = word.graph;
-  if (word.kind == word_kind::progress || is_about_fact(word.kind))
-    all["steps"] = word.steps;
+  if (has_steps(word.kind)) all["steps"] = word.steps;
   if (word.kind == word_kind::hello || word.kind == word_kind::report) {
     json& has = all["has"] = json::array();
     for (const instance_report& report : word.has) has.push_back(json_of(report));
@@ -136,7 +143,7 @@ std::string text_of(const agent_word& word) {
   if (is_about_fact(word.kind)) all["key"] = word.key;
   if (is_about_fact(word.kind) || word.kind == word_kind::join)
     all["value"] = hex_of(word.value);
-  if (word.kind == word_kind::refusal) all["why"] = word.value;
+  if (has_reason(word.kind)) all["why"] = word.value;
   return all.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -153,8 +160,7 @@ static agent_word read_word(word_kind kind, const json& all) {
     all.at("term").get_to(word.term);
   if (kind == word_kind::welcome || kind == word_kind::place)
     all.at("graph").get_to(word.graph);
-  if (kind == word_kind::progress || is_about_fact(kind))
-    all.at("steps").get_to(word.steps);
+  if (has_steps(kind)) all.at("steps").get_to(word.steps);
   if (kind == word_kind::hello || kind == word_kind::report)
     for (const json& report : all.at("has")) word.has.push_back(report_from(report));
   if (kind == word_kind::report && word.has.size() != 1)
@@ -175,7 +181,7 @@ static agent_word read_word(word_kind kind, const json& all) {
   if (is_about_fact(kind)) all.at("key").get_to(word.key);
   if (is_about_fact(kind) || kind == word_kind::join)
     word.value = bytes_of_hex(all.at("value").get<std::string>());
-  if (kind == word_kind::refusal) all.at("why").get_to(word.value);
+  if (has_reason(kind)) all.at("why").get_to(word.value);
   return word;
 }
 

@@ -25,7 +25,7 @@ namespace manyworlds::inline v0::detail {
 
 namespace agent_wire {
 
-inline constexpr std::uint32_t version = 1;
+inline constexpr std::uint32_t version = 2;
 /// What an agent has to say of 4,096 instances is less.
 inline constexpr std::size_t longest_text = std::size_t{4} * 1024 * 1024;
 inline constexpr std::size_t longest_agent_name = 64;
@@ -50,6 +50,8 @@ enum class word_kind : std::uint32_t {
   join,
   ready,
   progress,
+  // Of the controller of a session, which its agent passes on to the master.
+  lost,
   // Of an agent to a workload; it also says `ask` and `fact_recorded`.
   place,
   leaving,
@@ -94,14 +96,16 @@ struct agent_word {
   /// Of `ensure`; of `place`, the facts in it.
   start_spec spec;
   std::string graph;  ///< of `welcome` and `place`: the job's, as JSON
-  /// Of `progress`. Of `fact` and `fact_recorded`: the number of what an incarnation has
-  /// told to be recorded, so that the answer for one value is not taken for the next's.
+  /// Of `progress`. Of `lost`, the incarnation that is. Of `fact` and `fact_recorded`:
+  /// the number of what an incarnation has told to be recorded, so that the answer for
+  /// one value is not taken for the next's.
   std::uint64_t steps = 0;
   std::string key;  ///< of `fact` and `fact_recorded`
   /// Of `fact`, any bytes; of `fact_recorded`, why it was refused; of `join`, what proves
-  /// it; of `refusal`, why.
+  /// it; of `refusal` and `lost`, why.
   std::string value;
-  instance_id about;        ///< of `ask` and `answer`: the instance that failed
+  /// Of `ask`, `answer` and `lost`: the instance that failed.
+  instance_id about;
   bool is_handled = false;  ///< of `answer`
   bool drains = false;      ///< of `end`: a workload that is joined is first let drain
 

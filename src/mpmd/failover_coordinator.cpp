@@ -29,6 +29,7 @@ static void prune(std::vector<recorded_time>& times, duration window, recorded_t
 void failover_coordinator::failed(std::size_t instance, recorded_time now,
                                   const std::string& why) {
   instance_record& record = job_.change_last(instance);
+  record.why = why;
   const graph_role& role = job_.role_of(instance);
   if (role.restarts == restart_when::never) {
     give_up(instance, now, why);
@@ -48,6 +49,7 @@ void failover_coordinator::failed(std::size_t instance, recorded_time now,
 void failover_coordinator::lost_with_node(std::size_t instance, recorded_time now) {
   instance_record& record = job_.change_last(instance);
   record.place.node.clear();
+  record.why = "its node is gone";
   recover(instance, now);
 }
 
@@ -55,22 +57,26 @@ void failover_coordinator::recover(std::size_t instance, recorded_time not_befor
   for (const std::size_t n : regions_.of(instance)) {
     if (job_.at(n).phase != instance_phase::running) continue;
     instance_record& member = job_.change(n);
+    if (n != instance)
+      member.why = fmt::format("{} is started again", job_.id(instance).text());
     member.phase = instance_phase::waiting;
     member.not_before = std::max(member.not_before, not_before);
   }
 }
 
 std::size_t failover_coordinator::left_of(std::size_t role) const {
-  const auto [first, end] = job_.range_of(role);
-  std::size_t left = 0;
-  for (std::size_t n = first; n < end; ++n) {
+  const auto is_left = [this](std::size_t n) {
     const instance_record& record = job_.at(n);
     const bool has_ended_well =
         record.phase == instance_phase::ended && record.exit && record.exit->is_success();
-    const bool is_wanted = record.phase == instance_phase::running ||
-                           record.phase == instance_phase::waiting;
-    left += is_wanted || has_ended_well ? 1 : 0;
-  }
+    return has_ended_well || record.phase == instance_phase::running ||
+           record.phase == instance_phase::waiting;
+  };
+  const auto [first, end] = job_.range_of(role);
+  // A session is nothing without its controller.
+  if (job_.role_of(first).kind == role_kind::spmd && !is_left(first)) return 0;
+  std::size_t left = 0;
+  for (std::size_t n = first; n < end; ++n) left += is_left(n) ? 1 : 0;
   return left;
 }
 

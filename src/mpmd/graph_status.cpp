@@ -37,9 +37,8 @@ void graph_status::note_changes(const job_manager& manager, recorded_time now) {
     }
     if (record.phase != last.phase && record.phase == instance_phase::waiting &&
         last.incarnation > 0) {
-      const char* const why = record.exit ? record.exit->text.c_str() : "with its node";
-      note(now,
-           fmt::format("{}: incarnation {} is over: {}", name, last.incarnation, why));
+      note(now, fmt::format("{}: incarnation {} is over: {}", name, last.incarnation,
+                            record.why));
     }
     if (record.phase != last.phase && record.phase == instance_phase::ended) {
       note(now, fmt::format("{}: ended for good{}{}", name, record.exit ? ": " : "",
@@ -83,6 +82,7 @@ static json json_of(const job_manager& manager, std::size_t n) {
   if (!record.place.gpus.empty()) all["gpus"] = record.place.gpus;
   if (!record.place.cpus.empty()) all["cpus"] = record.place.cpus;
   if (!record.place.why.empty()) all["placed"] = record.place.why;
+  if (!record.why.empty()) all["over"] = record.why;
   if (record.exit) {
     all["last_end"] = record.exit->text;
     all["last_code"] = record.exit->shell_code();

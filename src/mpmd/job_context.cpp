@@ -87,6 +87,7 @@ static std::string text_of(const instance_record& record) {
   if (record.not_before != 0) row["not_before"] = record.not_before;
   if (!record.failures.empty()) row["failures"] = record.failures;
   if (record.exit) row["exit"] = json_of(*record.exit);
+  if (!record.why.empty()) row["over"] = record.why;
   return row.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -130,6 +131,7 @@ static instance_record instance_from(const json& row, const instance_id& id) {
   record.not_before = row.value("not_before", recorded_time{0});
   if (row.contains("failures")) row.at("failures").get_to(record.failures);
   if (row.contains("exit")) record.exit = exit_from(row.at("exit"));
+  record.why = row.value("over", "");
   return record;
 }
 
@@ -211,6 +213,7 @@ void job_context::begin_again(recorded_time not_before) {
     record.not_before = not_before;
     record.failures.clear();
     record.place.node.clear();
+    if (record.incarnation > 0) record.why = "the job is started again";
   }
 }
 

@@ -58,6 +58,8 @@ struct instance_record {
   std::vector<recorded_time> failures;
   /// Of the last incarnation that ended.
   std::optional<instance_exit> exit;
+  /// Why the last one that failed, or was ended for others, is over; for people.
+  std::string why;
 
   friend bool operator==(const instance_record&, const instance_record&) = default;
 };

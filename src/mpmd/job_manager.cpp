@@ -54,6 +54,20 @@ void job_manager::answered(const instance_id& about, std::uint64_t incarnation,
     at->second.is_handled = is_handled;
 }
 
+void job_manager::lost_to_session(session_loss told) {
+  const auto worker = job_.find(told.worker);
+  const auto controller = job_.find(told.controller);
+  if (!worker || !controller || worker == controller) return;
+  const instance_record& by = job_.at(*controller);
+  const bool is_its_own = told.controller.role == told.worker.role &&
+                          told.controller.index == 0 &&
+                          job_.role_of(*worker).kind == role_kind::spmd;
+  const bool is_there = by.phase == instance_phase::running &&
+                        by.incarnation == told.controller_incarnation;
+  if (is_its_own && is_there)
+    lost_to_sessions_.insert_or_assign(*worker, std::move(told));
+}
+
 void job_manager::stop(std::string why) {
   if (job_.job().stage < job_stage::stopping) failover_.end_job(0, std::move(why));
 }
@@ -69,6 +83,8 @@ void job_manager::decide(recorded_time now) {
   lose_absent_nodes(now);
   // Each of them may end the job, which ends once.
   const auto goes_on = [this] { return job_.job().stage < job_stage::stopping; };
+  end_with_controllers();
+  end_what_sessions_lost(now);
   if (goes_on()) end_what_is_never_ready(now);
   if (goes_on()) end_what_stands(now);
   if (goes_on()) place(now);
@@ -221,8 +237,40 @@ void job_manager::end_what_is_never_ready(recorded_time now) {
   }
 }
 
+void job_manager::end_what_sessions_lost(recorded_time now) {
+  for (const auto& [n, told] : std::exchange(lost_to_sessions_, {})) {
+    const instance_record& record = job_.at(n);
+    const bool is_over = record.phase != instance_phase::running ||
+                         record.incarnation != told.incarnation ||
+                         job_.job().stage >= job_stage::stopping;
+    if (!is_over) failover_.failed(n, now, told.why);
+  }
+}
+
+void job_manager::end_with_controllers() {
+  for (std::size_t n = 0; n < job_.size(); ++n) {
+    const instance_record& record = job_.at(n);
+    const bool is_worker =
+        job_.role_of(n).kind == role_kind::spmd && job_.id(n).index > 0;
+    const bool may_live = record.phase == instance_phase::running ||
+                          record.phase == instance_phase::waiting;
+    if (!is_worker || !may_live) continue;
+    const instance_record& controller = job_.at(job_.range_of(job_.role_number(n)).first);
+    const bool is_session_over = controller.phase == instance_phase::ended &&
+                                 controller.exit && controller.exit->is_success();
+    if (is_session_over) job_.change(n).phase = instance_phase::ended;
+  }
+}
+
 static recorded_time in_milliseconds(duration length) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(length).count();
+}
+
+/// Returns for how long its progress may stand still; zero: for ever.
+static duration hang_limit_of(const graph_role& role) noexcept {
+  constexpr duration of_sessions = std::chrono::minutes(1);
+  const bool has_default = role.hang_after == duration::zero();
+  return has_default && role.kind == role_kind::spmd ? of_sessions : role.hang_after;
 }
 
 /// Those that wait for one that stands, stand themselves: the longest standing is
@@ -231,7 +279,7 @@ static recorded_time in_milliseconds(duration length) {
 void job_manager::end_what_stands(recorded_time now) {
   std::optional<std::size_t> longest;
   for (std::size_t n = 0; n < job_.size(); ++n) {
-    const duration limit = job_.role_of(n).hang_after;
+    const duration limit = hang_limit_of(job_.role_of(n));
     if (limit == duration::zero()) continue;
     const instance_record& record = job_.at(n);
     const instance_report* const report = nodes_.current(n, record);
@@ -251,7 +299,7 @@ void job_manager::end_what_stands(recorded_time now) {
   if (!longest) return;
   const std::string why =
       fmt::format("has stood still at step {} for {}", advances_.at(*longest).progress,
-                  duration_text(job_.role_of(*longest).hang_after));
+                  duration_text(hang_limit_of(job_.role_of(*longest))));
   advances_.erase(*longest);
   for (auto& [n, at] : advances_) at.since = now;
   failover_.failed(*longest, now, why);
@@ -413,7 +461,7 @@ std::optional<recorded_time> job_manager::next_due(recorded_time now) const {
     by(limit < end_of_time - since.second ? since.second + limit : end_of_time);
   }
   for (const auto& [n, at] : advances_) {
-    const recorded_time limit = in_milliseconds(job_.role_of(n).hang_after);
+    const recorded_time limit = in_milliseconds(hang_limit_of(job_.role_of(n)));
     by(limit < end_of_time - at.since ? at.since + limit : end_of_time);
   }
   const bool is_first = job_.job().restart_count == 0 && !job_.job().is_placed;

@@ -32,6 +32,15 @@ struct manager_limits {
   recorded_time answer = 1'000;
 };
 
+/// What the controller of a session says of a worker, which is of its role.
+struct session_loss {
+  instance_id controller;
+  std::uint64_t controller_incarnation = 0;
+  instance_id worker;
+  std::uint64_t incarnation = 0;
+  std::string why;
+};
+
 /// Manages one job, under one term.
 ///
 /// The master calls `decide` after it has told what was heard, has `context().
@@ -54,6 +63,9 @@ class job_manager {
   bool heard(std::string_view node, const instance_report& report);
   /// A controller has answered whether it copes with the end of that incarnation.
   void answered(const instance_id& about, std::uint64_t incarnation, bool is_handled);
+  /// A session's controller has no use for one of its workers. What another says of it,
+  /// or an earlier controller, is left out.
+  void lost_to_session(session_loss told);
   /// The job shall end.
   void stop(std::string why);
 
@@ -92,6 +104,9 @@ class job_manager {
   void lose_absent_nodes(recorded_time now);
   void end_what_is_never_ready(recorded_time now);
   void end_what_stands(recorded_time now);
+  void end_what_sessions_lost(recorded_time now);
+  /// The workers of a session have nothing to do once its controller has ended in order.
+  void end_with_controllers();
   void place(recorded_time now);
   void conclude_stage(recorded_time now);
   /// Returns whether anything of the job still lives, or may.
@@ -122,6 +137,7 @@ class job_manager {
     recorded_time since = 0;
   };
   std::map<std::size_t, advance> advances_;
+  std::map<std::size_t, session_loss> lost_to_sessions_;  // by the worker
   std::string waits_for_;
   bool is_again_due_ = false;  ///< what was concluded has to be written first
 };

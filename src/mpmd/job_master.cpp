@@ -263,6 +263,9 @@ bool job_master::hear(const std::string& node, agent_word word) {
     manager_->heard(node, word.has.front());
   } else if (word.kind == word_kind::answer) {
     manager_->answered(word.about, word.incarnation, word.is_handled);
+  } else if (word.kind == word_kind::lost) {
+    manager_->lost_to_session(
+        {word.instance, word.incarnation, word.about, word.steps, std::move(word.value)});
   } else if (word.kind == word_kind::fact) {
     hear_fact(node, std::move(word));
   } else {
@@ -321,6 +324,24 @@ void job_master::carry_out(const std::vector<agent_order>& orders) {
   }
 }
 
+/// Returns its rank among the instances of its role on its node, and their number. The
+/// controller of a session is none of its workers, and has no device of theirs.
+std::pair<std::size_t, std::size_t> job_master::local_place_of(
+    std::size_t instance) const {
+  const job_context& job = manager_->context();
+  const bool is_session = job.role_of(instance).kind == role_kind::spmd;
+  if (is_session && job.id(instance).index == 0) return {0, 1};
+  const auto [first, end] = job.range_of(job.role_number(instance));
+  std::size_t rank = 0;
+  std::size_t size = 0;
+  for (std::size_t n = first + (is_session ? 1 : 0); n < end; ++n) {
+    if (job.at(n).place.node != job.at(instance).place.node) continue;
+    ++size;
+    rank += n < instance ? 1 : 0;
+  }
+  return {rank, size};
+}
+
 start_spec job_master::spec_of(std::size_t instance) const {
   const job_context& job = manager_->context();
   const graph_role& role = job.role_of(instance);
@@ -332,6 +353,9 @@ start_spec job_master::spec_of(std::size_t instance) const {
   spec.variables["ROLE_NAME"] = role.name;
   spec.variables["ROLE_RANK"] = std::to_string(job.id(instance).index);
   spec.variables["ROLE_WORLD_SIZE"] = std::to_string(role.counts.start);
+  const auto [local_rank, local_size] = local_place_of(instance);
+  spec.variables.emplace("LOCAL_RANK", std::to_string(local_rank));
+  spec.variables.emplace("LOCAL_WORLD_SIZE", std::to_string(local_size));
   spec.cpus = record.place.cpus;
   spec.gpus = record.place.gpus;
   spec.has_gpus_of_its_own = role.needs.gpus > 0;

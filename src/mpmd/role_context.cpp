@@ -52,7 +52,8 @@ std::shared_ptr<detail::role_core> core_from(const launch_variables& variables,
       instance_from(needed(variables, detail::instance_variable)),
       static_cast<std::uint64_t>(job.incarnation),
       needed(variables, detail::node_variable), needed(variables, detail::token_variable),
-      job.run_id, of_etcd == variables.end() ? std::string() : of_etcd->second);
+      job.run_id, of_etcd == variables.end() ? std::string() : of_etcd->second,
+      job.local_rank);
 }
 
 }  // namespace
@@ -108,6 +109,14 @@ task<void> role_context::serve(std::string edge, role_methods& answers) {
 
 task<void> role_context::ask(std::string edge, role_group& of) {
   return core_->ask(std::move(edge), of);
+}
+
+task<manyworlds::session> role_context::session(session_options limits) {
+  return core_->start_session(limits);
+}
+
+task<void> role_context::work(const function_table& functions) {
+  return core_->work(functions);
 }
 
 task<peer_event> role_context::next_peer_event() { return core_->next_peer_event(); }

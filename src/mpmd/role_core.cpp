@@ -50,7 +50,14 @@ task<void> role_core::run(runtime& rt, store& meeting, role_context::role_body b
       co_await body(inner);
       inner.cancel();
     };
-    co_await scope::run(program);
+    std::exception_ptr error;
+    try {
+      co_await scope::run(program);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    co_await end_session();
+    if (error) std::rethrow_exception(error);
     s.cancel();
   };
   co_await scope::run(all);

@@ -18,6 +18,8 @@
 
 namespace manyworlds::inline v0::detail {
 
+class session_core;
+
 /// One world of an edge that this instance has.
 struct edge_world {
   world_name name;
@@ -42,19 +44,23 @@ struct edge_world {
 class role_core {
  public:
   role_core(instance_id instance, std::uint64_t incarnation, std::string node,
-            std::string token, std::string job, std::string meeting_address)
+            std::string token, std::string job, std::string meeting_address,
+            int local_rank)
       : instance_(std::move(instance)),
         incarnation_(incarnation),
         node_(std::move(node)),
         token_(std::move(token)),
         job_(std::move(job)),
-        meeting_address_(std::move(meeting_address)) {}
+        meeting_address_(std::move(meeting_address)),
+        local_rank_(local_rank) {}
 
   [[nodiscard]] task<void> run(runtime& rt, store& meeting, role_context::role_body body);
   [[nodiscard]] task<void> keep_worlds(std::string edge, bool is_group,
                                        role_context::peer_body body);
   [[nodiscard]] task<void> answer_calls(std::string edge, role_methods& answers);
   [[nodiscard]] task<void> ask(std::string edge, role_group& of);
+  [[nodiscard]] task<session> start_session(session_options limits);
+  [[nodiscard]] task<void> work(const function_table& functions);
   [[nodiscard]] task<peer_event> next_peer_event();
   void ready() noexcept { ready_.set(); }
   void progress(std::uint64_t steps) noexcept {
@@ -90,6 +96,9 @@ class role_core {
   [[nodiscard]] task<void> tell_progress();
   [[nodiscard]] task<void> answer(agent_word asked);
   void hear(agent_word word, scope& s);
+  void tell_lost(const instance_id& worker, std::uint64_t incarnation,
+                 const std::string& why) const;
+  [[nodiscard]] task<void> end_session();
   [[nodiscard]] agent_word word_of(agent_wire::word_kind kind) const;
   [[nodiscard]] agent_word progress_word() const;
   [[nodiscard]] agent_word word_of_fact(const std::string& key, const fact& own) const;
@@ -108,6 +117,7 @@ class role_core {
   const std::string token_;
   const std::string job_;
   const std::string meeting_address_;
+  const int local_rank_;  ///< among the instances of its role on its node
   runtime* runtime_ = nullptr;
   store* keys_ = nullptr;
   job_graph graph_;
@@ -119,6 +129,9 @@ class role_core {
   std::uint64_t facts_told_ = 0;
   std::map<std::string, std::shared_ptr<fact>> on_its_way_;
   role_context::failover_handler controller_;
+  /// Of a role that is a session: the one that its controller has started.
+  std::weak_ptr<session_core> session_;
+  bool had_session_ = false;
   std::deque<peer_event> peer_events_;
   event has_peer_events_;
   notice ready_;

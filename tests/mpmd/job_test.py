@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A job on this machine, as processes: its instances, its master, its agent and itself are killed.
 
-usage: job_test.py MWGRAPH ROLE_USER JOB_CLIENT_USER
+usage: job_test.py MWGRAPH ROLE_USER JOB_CLIENT_USER SESSION_ROLE_USER
 """
 import json
 import os
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-MWGRAPH, ROLE_USER, JOB_CLIENT_USER = (os.path.abspath(path) for path in sys.argv[1:4])
+MWGRAPH, ROLE_USER, JOB_CLIENT_USER, SESSION_ROLE_USER = (os.path.abspath(path) for path in sys.argv[1:5])
 LIMIT = 30  # of each wait, on a machine that is busy
 
 
@@ -75,6 +75,14 @@ class Job:
                 return
             time.sleep(0.05)
         self.fail(f"{instance} does not say {text!r}: {self.ask('logs', instance).stdout}")
+
+    def log_counts(self, instance, text, times):
+        """Waits until it has said that so often."""
+        until = time.monotonic() + LIMIT
+        while self.ask("logs", instance).stdout.count(text) < times:
+            if time.monotonic() > until:
+                self.fail(f"{instance} does not say {text!r} {times} times: {self.ask('logs', instance).stdout}")
+            time.sleep(0.05)
 
     def count(self, instance):
         """Returns the last number that it has printed as recorded."""
@@ -255,6 +263,69 @@ def a_program_submits_a_job_and_waits_for_its_end():
     line = [JOB_CLIENT_USER, MWGRAPH, ROLE_USER, folder]
     done = subprocess.run(line, capture_output=True, text=True, timeout=4 * LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def session_graph(name, more=""):
+    return f"""\
+name = "{name}"
+[role.tp]
+run = ["{SESSION_ROLE_USER}"]
+kind = "spmd"
+count = 4
+ready = "told"
+drain = "5s"
+grace = "1s"
+restart = {{ tries = 10, per = "1m" }}
+{more}"""
+
+
+def a_role_is_a_session_that_keeps_its_losses_to_itself():
+    """graph: a worker is killed, stopped, and all of them at once; nothing else starts again."""
+    job = Job("session", session_graph("session"))
+    before = job.until_ready(4)
+    job.log_says("tp.0", "the sums are right")
+    os.kill(before["tp.2"], signal.SIGKILL)
+    after = job.until_ready(4, {"tp.2": before["tp.2"]})
+    assert {k: v for k, v in after.items() if k != "tp.2"} == {k: v for k, v in before.items() if k != "tp.2"}
+    job.log_counts("tp.0", "the sums are right", 2)
+    assert "a call failed" in job.ask("logs", "tp.0").stdout
+
+    # One that stands still ends only by force.
+    os.kill(after["tp.1"], signal.SIGSTOP)
+    job.log_counts("tp.0", "the sums are right", 3)
+    again = job.until_ready(4, {"tp.1": after["tp.1"]})
+    assert again["tp.0"] == before["tp.0"] and again["tp.3"] == before["tp.3"]
+    assert "its session has lost it" in job.ask("events").stdout, job.ask("events").stdout
+
+    for worker in ("tp.1", "tp.2", "tp.3"):
+        os.kill(again[worker], signal.SIGKILL)
+    job.log_counts("tp.0", "the sums are right", 4)
+    assert job.pids()["tp.0"] == before["tp.0"]
+    assert "a wrong sum" not in job.ask("logs", "tp.0").stdout
+    assert job.end() == 0
+    job.log_says("tp.1", "worked")
+    gone([*before.values(), *after.values(), *again.values()])
+
+
+def a_sessions_workers_stay_when_their_controller_dies():
+    """graph B49: its own death: it is started again, and takes its workers back."""
+    job = Job("adopts", session_graph("adopts", '[role.forgetful]\nrun = ["/bin/sleep", "1000"]\n'))
+    before = job.until_ready(5)
+    for controllers in range(1, 3):
+        job.log_says("tp.0", "the sums are right")
+        os.kill(job.pids()["tp.0"], signal.SIGKILL)
+        pids = job.until_ready(5, {"tp.0": before["tp.0"]})
+        assert {k: v for k, v in pids.items() if k != "tp.0"} == {k: v for k, v in before.items() if k != "tp.0"}
+        job.log_says("tp.0", "the sums are right")
+        before = pids
+    # A worker that stands still does not keep the next controller from its session.
+    os.kill(before["tp.3"], signal.SIGSTOP)
+    os.kill(before["tp.0"], signal.SIGKILL)
+    pids = job.until_ready(5, {"tp.0": before["tp.0"], "tp.3": before["tp.3"]})
+    job.log_says("tp.0", "the sums are right")
+    assert pids["tp.1"] == before["tp.1"] and pids["tp.2"] == before["tp.2"]
+    assert job.end() == 0
+    gone([*before.values(), *pids.values()])
 
 
 def end_what_is_left(folder):

@@ -15,6 +15,8 @@
 #include "manyworlds/mpmd/job_placement.hpp"
 #include "manyworlds/mpmd/role_group.hpp"
 #include "manyworlds/mpmd/role_methods.hpp"
+#include "manyworlds/spmd/function_table.hpp"
+#include "manyworlds/spmd/session.hpp"
 #include "manyworlds/store/store.hpp"
 #include "manyworlds/world/runtime.hpp"
 #include "manyworlds/world/world.hpp"
@@ -111,6 +113,42 @@ class role_context : public launch_context {
   /// Lets `of` ask all instances of `to` at a calls edge of which this role is `from`.
   /// Lasts until it is cancelled. Lifetime: `of` outlives it.
   [[nodiscard]] task<void> ask(std::string edge, role_group& of);
+
+  /// Starts the session of a role of `kind = "spmd"`, of which this is instance 0, the
+  /// controller; the other instances are its workers, in their order. Ends when all of
+  /// the role's start are there, as `session::start` does.
+  ///
+  ///     const auto body = [&](mw::scope&) -> mw::task<void> {
+  ///       if (self.instance().index > 0) co_return co_await self.work(functions);
+  ///       mw::session tp = co_await self.session();
+  ///       co_await tp.call(step, 1);
+  ///       co_await tp.close();
+  ///     };
+  ///     const int exit_code = self.run(rt, body);
+  ///
+  /// The job's agents start a worker's process again by the role's `restart`, and the
+  /// session takes it in: at `session::respawn`, or unasked. If `limits.respawn` allows
+  /// none, the budget of the role's restarts is taken. A worker that is silent, or stuck
+  /// where `on_stuck` kills it, is told to the master, which ends it and starts the next.
+  /// Nothing else of the job hears of any of this, until the budget is used up.
+  ///
+  /// When the controller dies, its workers stay: they cancel what they do and wait for
+  /// its next incarnation, which begins a session with registers that are empty. When it
+  /// has ended with 0, they end too. Lifetime: the session ends with `run` at the latest.
+  ///
+  /// Errors: std::logic_error in another role or instance, and for a second session;
+  /// those of `session::start`.
+  [[nodiscard]] task<manyworlds::session> session(session_options limits = {});
+  /// Serves the sessions of such a role's controller as a worker, until one is closed.
+  /// This instance is ready once it waits for the first. With `nccl` its device is the
+  /// one of its number on its node, `LOCAL_RANK`; the first one that it sees if the role
+  /// asks for GPUs. A function that has not ended a second after the controller is gone
+  /// ends the process, by SIGALRM. Lifetime: the table outlives it.
+  ///
+  /// Errors: std::logic_error in another role, or in instance 0; what keeps it from
+  /// having its device; value_error if the controller contradicts itself.
+  [[nodiscard]] task<void> work(const function_table& functions);
+
   /// Returns the next change at an edge that one of these keeps. Of 1,024 that wait,
   /// the oldest is dropped.
   [[nodiscard]] task<peer_event> next_peer_event();

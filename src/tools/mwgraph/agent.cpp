@@ -108,7 +108,11 @@ int serve(const agent_line& line) {
   if (!job.secret_file.empty())
     place.secret_file = std::filesystem::absolute(job.secret_file);
   place.insecure = line.job.insecure;
+  // A role of one instance would not know that others of the job are elsewhere.
+  const auto own = mw::socket_address::parse(how.listen.view());
   place.interface = line.interface;
+  if (line.interface.empty() && own && !own->is_loopback())
+    place.interface = mw::detail::host_of(how.listen.view());
   place.log_folder = line.logs;
   place.guard = &guard;
   mw::detail::job_agent agent(rt, *meeting, std::move(here), std::move(place));

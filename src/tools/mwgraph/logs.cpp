@@ -109,6 +109,9 @@ mw::task<int> explain(status_source source, const instance_line& line) {
   text += "\n";
   if (found->contains("last_end"))
     text += fmt::format("  last end: {}\n", found->value("last_end", ""));
+  const std::string over = found->value("over", "");
+  if (!over.empty() && over != found->value("last_end", ""))
+    text += fmt::format("  the last one is over: {}\n", over);
   text += fmt::format("  failures within its window: {}\n", found->value("failures", 0));
   if (!status->value("waits_for", "").empty())
     text += fmt::format("  the job waits: {}\n", status->value("waits_for", ""));

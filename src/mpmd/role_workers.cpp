@@ -1,0 +1,126 @@
+#include "mpmd/role_workers.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <utility>
+
+#include "duration_text.hpp"
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/within.hpp"
+#include "manyworlds/store/store_error.hpp"
+#include "spmd/mesh_name.hpp"
+#include "spmd/worker_invitation.hpp"
+
+namespace manyworlds::inline v0::detail {
+
+// A process that has ended is missed by its agent sooner, which knows why it did.
+constexpr duration patience_before_telling = std::chrono::milliseconds(300);
+constexpr duration between_tellings = std::chrono::seconds(1);
+
+role_workers::role_workers(runtime& rt, store& keys, std::string role,
+                           const session_options& limits, lost_teller tell_lost)
+    : runtime_(rt),
+      keys_(&keys),
+      role_(std::move(role)),
+      limits_(limits),
+      tell_lost_(std::move(tell_lost)) {}
+
+void role_workers::name_session(const std::string& name, int workers) {
+  session_ = name;
+  count_ = workers;
+  for (int worker = 0; worker < workers; ++worker) {
+    const instance_id of{role_, static_cast<std::uint32_t>(worker) + 1};
+    seats_[worker] = std::make_unique<seat>(keys_, of);
+  }
+}
+
+task<void> role_workers::start(int worker, std::uint64_t incarnation) {
+  seat& own = seat_of(worker);
+  own.session_incarnation = incarnation;
+  // The worker has a runtime and a store, and knows its number on its host.
+  const worker_invitation invitation{
+      {session_, worker, count_, incarnation, limits_, 0}, "-", "-"};
+  try {
+    co_await within(invite_next(own, invitation.text()), limits_.start);
+  } catch (const timed_out&) {
+    throw std::runtime_error(fmt::format("no process of {} was free within {}",
+                                         own.instance.text(),
+                                         duration_text(limits_.start)));
+  }
+}
+
+task<void> role_workers::invite_next(seat& own, std::string invitation) {
+  auto invite = [&]() -> task<void> {
+    for (;;) {
+      own.process = co_await own.post.free_after(own.process.number);
+      own.is_unwanted = false;
+      if (!co_await own.post.invite(own.process.number, invitation)) continue;
+      auto accepted = [&]() -> task<bool> {
+        co_await own.post.accepted(own.process.number);
+        co_return true;
+      };
+      // One that has died meanwhile has a successor.
+      const auto [has_accepted, next] =
+          co_await when_any(accepted(), own.post.free_after(own.process.number));
+      if (has_accepted) co_return;
+    }
+  };
+  co_await when_any(invite(), tell_of_unwanted(own));
+}
+
+/// What the master was told may be lost on the way, with a master.
+task<void> role_workers::tell_of_unwanted(const seat& own) {
+  // A process that does not leave an earlier controller is taken to be lost as late as
+  // one of this session.
+  const time_point since = runtime_.home().now();
+  for (;; co_await sleep_for(between_tellings)) {
+    if (own.is_unwanted) tell_lost(own, "its session has lost it");
+    const bool is_late = runtime_.home().now() - since > limits_.lost_after;
+    if (is_late && own.process.number > 0 && !own.is_unwanted)
+      tell_lost(own, "it does not answer its controller");
+  }
+}
+
+void role_workers::tell_lost(const seat& own, const char* why) const {
+  tell_lost_(own.instance, own.process.incarnation, why);
+}
+
+/// Returns nothing where it cannot say more than the break of its world does.
+task<std::string> role_workers::ended(int worker) {
+  seat& own = seat_of(worker);
+  static_cast<void>(co_await own.post.free_after(own.process.number));
+  std::string how;
+  try {
+    const auto refusal =
+        co_await keys_.try_get(refusal_key(session_, worker, own.session_incarnation));
+    if (refusal) how = "its process has ended";
+  } catch (const store_error&) {
+    // How it ended is told without it.
+  }
+  co_return how;
+}
+
+/// With the session its workers are free again, or leave with its role.
+task<void> role_workers::end(int worker, duration patience) {
+  seat& own = seat_of(worker);
+  if (patience > duration::zero() || own.process.number == 0) co_return;
+  auto replaced = [&]() -> task<void> {
+    static_cast<void>(co_await own.post.free_after(own.process.number));
+  };
+  try {
+    co_await within(replaced(), patience_before_telling);
+  } catch (const timed_out&) {
+    own.is_unwanted = true;
+    tell_lost(own, "its session has lost it");
+  }
+}
+
+std::int64_t role_workers::pid(int worker) const noexcept {
+  const auto at = seats_.find(worker);
+  return at == seats_.end() ? 0 : at->second->process.pid;
+}
+
+}  // namespace manyworlds::inline v0::detail

@@ -1,0 +1,84 @@
+// A role that is a session, for tests: instance 0 calls its workers again and again and
+// prints what becomes of that, a line at a time.
+#include <cstdio>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/mpmd.hpp"
+#include "manyworlds/mw.hpp"
+#include "manyworlds/spmd.hpp"
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr mw::remote_function<int(int)> load{"load", mw::alone};
+constexpr mw::remote_function<int(const int&)> sum_of_loaded{"sum_of_loaded"};
+
+mw::task<int> add_up(mw::worker& me, const int& loaded) {
+  std::vector<int> sum{loaded};
+  co_await me.world().all_reduce(std::span(sum), mw::sum);
+  co_return sum.front();
+}
+
+const mw::function_table functions{
+    {load, [](const mw::worker& me, int base) { return base + me.id(); }},
+    {sum_of_loaded, add_up},
+};
+
+void say(const std::string& line) {
+  std::puts(line.c_str());
+  std::fflush(stdout);
+}
+
+/// Each worker has loaded 100 and its number: three of them have 303.
+mw::task<void> call_for_ever(mw::session& workers) {
+  const auto loaded = co_await workers.issue(load, 100).replayable();
+  bool is_well = false;
+  for (;;) {
+    std::string trouble;
+    try {
+      const int sum = co_await workers.call(sum_of_loaded, loaded).from(0).within(5s);
+      if (sum != 303) say("a wrong sum: " + std::to_string(sum));
+    } catch (const mw::world_error& e) {
+      trouble = e.what();
+    }
+    if (trouble.empty() && !is_well) say("the sums are right");
+    if (!trouble.empty() && is_well) say("a call failed: " + trouble);
+    is_well = trouble.empty();
+    co_await mw::sleep_for(10ms);
+  }
+}
+
+mw::task<void> control(mw::role_context& self) {
+  mw::session_options limits;
+  limits.suspect_after = 300ms;
+  limits.lost_after = 1s;
+  mw::session workers = co_await self.session(limits);
+  for (const mw::session_worker& each : workers.describe())
+    say("worker " + std::to_string(each.id) + " is process " + std::to_string(each.pid));
+  self.ready();
+  co_await mw::when_any(call_for_ever(workers), self.leaving());
+  say("leaves");
+  // A controller that is told to forget this leaves its workers to their agents.
+  if (self.graph().find_role("forgetful") == nullptr) co_await workers.close();
+}
+
+}  // namespace
+
+int main() {
+  mw::role_context self;
+  mw::runtime rt(self.runtime());
+  const auto body = [&](mw::scope&) -> mw::task<void> {
+    if (self.instance().index > 0) {
+      co_await self.work(functions);
+      say("worked");
+    } else {
+      co_await control(self);
+    }
+  };
+  return self.run(rt, body);
+}
