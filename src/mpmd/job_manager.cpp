@@ -266,7 +266,7 @@ static recorded_time in_milliseconds(duration length) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(length).count();
 }
 
-/// Returns for how long its progress may stand still; zero: for ever.
+/// Returns for how long its progress may stand still; zero: without a limit.
 static duration hang_limit_of(const graph_role& role) noexcept {
   constexpr duration of_sessions = std::chrono::minutes(1);
   const bool has_default = role.hang_after == duration::zero();

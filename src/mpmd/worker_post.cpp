@@ -91,7 +91,7 @@ static task<free_worker> latest(store& keys, std::string key) {
 
 // --- the worker -----------------------------------------------------------------------
 
-/// Whose answer was lost finds its own text there.
+/// A worker that asks again, as the answer was lost, finds its own text there.
 task<std::uint64_t> worker_post::announce(std::uint64_t incarnation, std::int64_t pid) {
   free_worker seen = co_await latest(keys_, prefix_);
   free_worker self;

@@ -97,7 +97,9 @@ TEST_CASE(
   CHECK(job.starts(trainer(1)) == 1);
 }
 
-TEST_CASE("graph B45: a controller that is given up restarts the job, whoever is left") {
+TEST_CASE(
+    "graph B45: a controller that is given up restarts the job, though workers are "
+    "left") {
   mw::job_graph g = training_job();
   g.role("trainer").count(1, 4, 4).restart(mw::restart_when::on_failure,
                                            {1, std::chrono::minutes(1)});

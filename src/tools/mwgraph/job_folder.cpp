@@ -21,7 +21,7 @@ namespace mwgraph {
 namespace files = std::filesystem;
 
 static void make_private_folder(const std::string& path) {
-  files::create_directories(files::path(path).parent_path());
+  files::create_directories(files::absolute(path).parent_path());
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     throw std::system_error(errno, std::generic_category(), path);
   struct stat found {};
