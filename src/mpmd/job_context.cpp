@@ -233,7 +233,9 @@ bool job_context::record_fact(std::size_t n, std::string key, std::string value)
 }
 
 /// A restart of the job is recorded ahead of its instances: their records tell whether
-/// they have taken part. That all have their places is recorded behind these.
+/// they have taken part. So is that the job ends: nothing follows from the record of an
+/// instance that will not run again. That all have their places, or have ended, is
+/// recorded behind these.
 std::vector<context_write> job_context::take_changes() {
   std::vector<context_write> all;
   const auto put_job = [&] { all.push_back({std::string(job_row), text_of(job_)}); };
@@ -241,7 +243,8 @@ std::vector<context_write> job_context::take_changes() {
     all.push_back(
         {fmt::format("{}{}", instance_rows, ids_[n].text()), text_of(records_[n])});
   };
-  const bool is_job_last = job_.is_placed && !is_new_;
+  const bool is_job_last =
+      job_.is_placed && !is_new_ && job_.stage != job_stage::stopping;
   if (is_new_) all.push_back({std::string(graph_row), graph_.to_json()});
   if ((is_new_ || is_job_changed_) && !is_job_last) put_job();
   for (const std::size_t n : changed_)

@@ -512,3 +512,128 @@ TEST_CASE(
     CHECK(job.living() == 0);
   }
 }
+
+// --- each step ------------------------------------------------------------------------
+
+namespace {
+
+mw::job_graph troubled_job() {
+  const mw::retry_budget few{2, std::chrono::hours(1)};
+  mw::job_graph g("troubled");
+  g.whole_job = {1, std::chrono::hours(1)};
+  g.role("router").run({"router"}).after("actor");
+  g.role("decode").run({"decode"}).count(1, 2, 2);
+  g.role("actor").run({"actor"}).count(2);
+  g.edge("ring", "actor", "actor").bulk(mw::group).restart_together();
+  g.role("fragile").run({"fragile"}).restart(mw::restart_when::on_failure, few);
+  g.role("main").run({"main"}).restart(mw::restart_when::never);
+  g.role("driver").run({"driver"}).driver().restart(mw::restart_when::never);
+  return g;
+}
+
+/// The third failure spends its budget, so that the whole job starts again, or ends.
+void fail_too_often(managed_job& job) {
+  for (int crash = 0; crash < 3; ++crash) {
+    CHECK(job.end_program(id("fragile", 0), 2));
+    job.settle(12);
+  }
+}
+
+/// Of each kind of trouble one after the other.
+void live_through_trouble(managed_job& job) {
+  job.settle(12);
+  fail_too_often(job);
+  CHECK(job.end_program(id("decode", 1), 7));
+  job.settle(8);
+  CHECK(job.end_program(id("actor", 0), 1));
+  job.settle(10);
+  job.kill_agent("b");
+  job.start_agent("b");
+  job.settle(10);
+}
+
+std::string text_of_job(const managed_job& job) {
+  const mw::detail::job_record& record = job.context().job();
+  return "exit code " + std::to_string(record.exit_code) + ", restarts " +
+         std::to_string(record.restart_count) + ", " + std::string(name_of(record.stage)) +
+         ": " + record.why + "\n";
+}
+
+/// What is recorded, without what depends on when and where it was: an end that was
+/// ordered may come ahead of the record of the next place, or behind it.
+std::string text_of_instances(const managed_job& job) {
+  std::string text;
+  for (std::size_t n = 0; n < job.context().size(); ++n) {
+    const mw::detail::instance_record& record = job.context().at(n);
+    text += job.context().id(n).text() + " " + std::string(name_of(record.phase)) +
+            ", incarnation " + std::to_string(record.incarnation);
+    const bool is_told = record.exit && record.exit->kind != mw::exit_kind::stopped;
+    text += (is_told ? ", " + record.exit->text : "") + "\n";
+  }
+  return text;
+}
+
+std::string text_of_failures(const managed_job& job) {
+  std::string text;
+  for (std::size_t n = 0; n < job.context().size(); ++n)
+    text += job.context().id(n).text() + " " +
+            std::to_string(job.context().at(n).failures.size()) + "\n";
+  return text;
+}
+
+/// What is recorded in the middle of its trouble, and at its end.
+struct course {
+  std::string middle;
+  std::string end;
+  std::size_t steps = 0;
+};
+
+template <class End>
+course course_of_job(std::size_t last_step, End end) {
+  managed_job job(troubled_job(), {"a", "b"});
+  job.die_before_step(last_step);
+  live_through_trouble(job);
+  course all;
+  all.middle = text_of_job(job) + text_of_instances(job) + text_of_failures(job);
+  end(job);
+  job.settle(10);
+  all.end = text_of_job(job) + text_of_instances(job);
+  all.steps = job.steps();
+  CHECK(job.stage() == job_stage::stopped);
+  CHECK(job.living() == 0);
+  return all;
+}
+
+/// Has a master die before each step of that course, and compares what comes of it.
+template <class End>
+void check_each_step(std::size_t first, int exit_code, End end) {
+  const course unharmed = course_of_job(SIZE_MAX, end);
+  CAPTURE(unharmed.middle);
+  CAPTURE(unharmed.end);
+  REQUIRE(unharmed.end.starts_with("exit code " + std::to_string(exit_code) +
+                                   ", restarts 1, stopped"));
+  REQUIRE(unharmed.steps > first);
+  for (std::size_t step = first; step < unharmed.steps; ++step) {
+    CAPTURE(step);
+    const course harmed = course_of_job(step, end);
+    CHECK(harmed.middle == unharmed.middle);
+    CHECK(harmed.end == unharmed.end);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("graph B56, G-a to G-f: a master that dies before any one step changes no end") {
+  check_each_step(
+      0, 5, [](managed_job& job) { CHECK(job.end_program(id("driver", 0), 5)); });
+}
+
+TEST_CASE("graph B56: that an instance was the last of its role is not forgotten") {
+  // From about where the job is in the middle of its trouble.
+  constexpr std::size_t late = 100;
+  SUBCASE("it is never started again") {
+    check_each_step(
+        late, 6, [](managed_job& job) { CHECK(job.end_program(id("main", 0), 6)); });
+  }
+  SUBCASE("all budgets are spent") { check_each_step(late, 1, fail_too_often); }
+}

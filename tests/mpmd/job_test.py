@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A job on this machine, as processes: its instances, its master, its agent and itself are killed.
 
-usage: job_test.py MWGRAPH ROLE_USER JOB_CLIENT_USER SESSION_ROLE_USER
+usage: job_test.py MWGRAPH ROLE_USER JOB_CLIENT_USER
 """
 import json
 import os
@@ -11,129 +11,9 @@ import sys
 import tempfile
 import time
 
-MWGRAPH, ROLE_USER, JOB_CLIENT_USER, SESSION_ROLE_USER = (os.path.abspath(path) for path in sys.argv[1:5])
-LIMIT = 30  # of each wait, on a machine that is busy
+from one_host import LIMIT, MWGRAPH, ROLE_USER, Job, end_what_is_left, gone, graph, parent_of
 
-
-def graph(name, more=""):
-    return f"""\
-name = "{name}"
-[role.prefill]
-run = ["{ROLE_USER}"]
-ready = "told"
-drain = "5s"
-[role.decode]
-run = ["{ROLE_USER}"]
-count = 2
-ready = "told"
-drain = "5s"
-[edge.kv]
-from = "prefill"
-to = "decode"
-shape = "pairs"
-{more}"""
-
-
-class Job:
-    def __init__(self, name, text, how="run"):
-        self.name = name
-        with open(f"{name}.toml", "w", encoding="utf-8") as file:
-            file.write(text)
-        line = [MWGRAPH, how, f"{name}.toml", "--folder", os.path.abspath("jobs")]
-        with open(f"{name}.out", "w", encoding="utf-8") as out:
-            self.process = subprocess.Popen(line, stdout=out, stderr=out)
-
-    def ask(self, command, *arguments):
-        line = [MWGRAPH, command, self.name, *arguments, "--folder", os.path.abspath("jobs")]
-        return subprocess.run(line, capture_output=True, text=True, timeout=LIMIT)
-
-    def status(self):
-        done = self.ask("status", "--json")
-        return json.loads(done.stdout) if done.returncode == 0 else {"stage": "?", "instances": []}
-
-    def pids(self):
-        return {
-            each["instance"]: each["pid"]
-            for each in self.status()["instances"]
-            if each.get("life") == "ready"
-        }
-
-    def until_ready(self, count, other_than=None):
-        """Waits until that number are ready, and the named ones by other processes."""
-        until = time.monotonic() + LIMIT
-        while time.monotonic() < until:
-            pids = self.pids()
-            if len(pids) == count and all(pids.get(k) != v for k, v in (other_than or {}).items()):
-                return pids
-            time.sleep(0.05)
-        self.fail(f"{count} are not ready: {self.ask('status').stdout}")
-
-    def log_says(self, instance, text):
-        until = time.monotonic() + LIMIT
-        while time.monotonic() < until:
-            if text in self.ask("logs", instance).stdout:
-                return
-            time.sleep(0.05)
-        self.fail(f"{instance} does not say {text!r}: {self.ask('logs', instance).stdout}")
-
-    def log_counts(self, instance, text, times):
-        """Waits until it has said that so often."""
-        until = time.monotonic() + LIMIT
-        while self.ask("logs", instance).stdout.count(text) < times:
-            if time.monotonic() > until:
-                self.fail(f"{instance} does not say {text!r} {times} times: {self.ask('logs', instance).stdout}")
-            time.sleep(0.05)
-
-    def count(self, instance):
-        """Returns the last number that it has printed as recorded."""
-        lines = self.ask("logs", instance).stdout.splitlines()
-        counts = [line for line in lines if line.startswith("count ") and "was" not in line]
-        return int(counts[-1].split()[1]) if counts else 0
-
-    def children(self, word):
-        """Returns the processes of mwgraph with that command, for this job."""
-        found = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/cmdline", "rb") as file:
-                    line = file.read().split(b"\0")
-            except OSError:
-                continue
-            # Another run of this test has jobs of the same names in its own folder.
-            is_here = os.path.abspath("jobs").encode() in b" ".join(line)
-            if len(line) > 2 and line[1] == word.encode() and self.name.encode() in line and is_here:
-                found.append(int(pid))
-        return found
-
-    def end(self):
-        assert self.ask("stop").returncode == 0
-        return self.process.wait(LIMIT)
-
-    def fail(self, why):
-        with open(f"{self.name}.out", encoding="utf-8") as out:
-            print(out.read(), file=sys.stderr)
-        self.process.kill()
-        raise AssertionError(why)
-
-
-def lives(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def parent_of(pid):
-    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-        return int(file.read().rpartition(")")[2].split()[1])
-
-
-def gone(pids):
-    until = time.monotonic() + LIMIT
-    while any(lives(pid) for pid in pids):
-        assert time.monotonic() < until, f"of {pids} some live"
-        time.sleep(0.02)
+JOB_CLIENT_USER = os.path.abspath(sys.argv[3])
 
 
 def a_killed_instance_alone_is_replaced_and_its_edges_form_again():
@@ -263,80 +143,6 @@ def a_program_submits_a_job_and_waits_for_its_end():
     line = [JOB_CLIENT_USER, MWGRAPH, ROLE_USER, folder]
     done = subprocess.run(line, capture_output=True, text=True, timeout=4 * LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def session_graph(name, more=""):
-    return f"""\
-name = "{name}"
-[role.tp]
-run = ["{SESSION_ROLE_USER}"]
-kind = "spmd"
-count = 4
-ready = "told"
-drain = "5s"
-grace = "1s"
-restart = {{ tries = 10, per = "1m" }}
-{more}"""
-
-
-def a_role_is_a_session_that_keeps_its_losses_to_itself():
-    """graph: a worker is killed, stopped, and all of them at once; nothing else starts again."""
-    job = Job("session", session_graph("session"))
-    before = job.until_ready(4)
-    job.log_says("tp.0", "the sums are right")
-    os.kill(before["tp.2"], signal.SIGKILL)
-    after = job.until_ready(4, {"tp.2": before["tp.2"]})
-    assert {k: v for k, v in after.items() if k != "tp.2"} == {k: v for k, v in before.items() if k != "tp.2"}
-    job.log_counts("tp.0", "the sums are right", 2)
-    assert "a call failed" in job.ask("logs", "tp.0").stdout
-
-    # One that stands still ends only by force.
-    os.kill(after["tp.1"], signal.SIGSTOP)
-    job.log_counts("tp.0", "the sums are right", 3)
-    again = job.until_ready(4, {"tp.1": after["tp.1"]})
-    assert again["tp.0"] == before["tp.0"] and again["tp.3"] == before["tp.3"]
-    assert "its session has lost it" in job.ask("events").stdout, job.ask("events").stdout
-
-    for worker in ("tp.1", "tp.2", "tp.3"):
-        os.kill(again[worker], signal.SIGKILL)
-    job.log_counts("tp.0", "the sums are right", 4)
-    assert job.pids()["tp.0"] == before["tp.0"]
-    assert "a wrong sum" not in job.ask("logs", "tp.0").stdout
-    assert job.end() == 0
-    job.log_says("tp.1", "worked")
-    gone([*before.values(), *after.values(), *again.values()])
-
-
-def a_sessions_workers_stay_when_their_controller_dies():
-    """graph B49: its own death: it is started again, and takes its workers back."""
-    job = Job("adopts", session_graph("adopts", '[role.forgetful]\nrun = ["/bin/sleep", "1000"]\n'))
-    before = job.until_ready(5)
-    for controllers in range(1, 3):
-        job.log_says("tp.0", "the sums are right")
-        os.kill(job.pids()["tp.0"], signal.SIGKILL)
-        pids = job.until_ready(5, {"tp.0": before["tp.0"]})
-        assert {k: v for k, v in pids.items() if k != "tp.0"} == {k: v for k, v in before.items() if k != "tp.0"}
-        job.log_says("tp.0", "the sums are right")
-        before = pids
-    # A worker that stands still does not keep the next controller from its session.
-    os.kill(before["tp.3"], signal.SIGSTOP)
-    os.kill(before["tp.0"], signal.SIGKILL)
-    pids = job.until_ready(5, {"tp.0": before["tp.0"], "tp.3": before["tp.3"]})
-    job.log_says("tp.0", "the sums are right")
-    assert pids["tp.1"] == before["tp.1"] and pids["tp.2"] == before["tp.2"]
-    assert job.end() == 0
-    gone([*before.values(), *pids.values()])
-
-
-def end_what_is_left(folder):
-    """A claim that failed leaves its job: its programs end with it."""
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if folder.encode() in file.read() and pid != os.getpid():
-                    os.kill(pid, signal.SIGKILL)
-        except OSError:
-            continue
 
 
 with tempfile.TemporaryDirectory() as folder:

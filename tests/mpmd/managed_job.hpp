@@ -70,15 +70,19 @@ class managed_job {
     std::size_t left = dies_after.value_or(SIZE_MAX);
     // A store may need a transaction for each.
     for (const auto& change : changes) {
-      if (left-- == 0) return kill_master();
+      if (left-- == 0 || is_last_step()) return kill_master();
       keep(change);
     }
     if (manager_->context().job().is_placed) has_begun_ = true;
     for (const mw::detail::agent_order& order : manager_->orders()) {
-      if (left-- == 0) return kill_master();
+      if (left-- == 0 || is_last_step()) return kill_master();
       obey(order, manager_->context());
     }
   }
+  /// A master dies ahead of the step of that number, counted through all its turns.
+  void die_before_step(std::size_t number) { last_step_ = number; }
+  /// Returns how many steps there were.
+  [[nodiscard]] std::size_t steps() const { return steps_; }
   void let_pass(mw::detail::recorded_time ms) { now_ += ms; }
   /// Turns until nothing changes, with time for pauses in between.
   void settle(int turns = 60) {
@@ -158,6 +162,9 @@ class managed_job {
   // --- what is seen -------------------------------------------------------------------
 
   [[nodiscard]] mw::detail::job_manager& manager() { return *manager_; }
+  [[nodiscard]] const mw::detail::job_context& context() const {
+    return manager_->context();
+  }
   [[nodiscard]] mw::detail::job_stage stage() const {
     return manager_->context().job().stage;
   }
@@ -209,6 +216,8 @@ class managed_job {
     else
       rows_.erase(change.key);
   }
+
+  bool is_last_step() { return steps_++ == last_step_; }
 
   static constexpr int SIGTERM_number = 15;
 
@@ -287,6 +296,8 @@ class managed_job {
   std::map<mw::instance_id, int> last_ends_;
   mw::detail::recorded_time now_ = 1'000'000;
   int processes_ = 0;
+  std::size_t steps_ = 0;
+  std::size_t last_step_ = SIZE_MAX;
   bool has_begun_ = false;
   std::set<std::string> cut_;
   mw::instance_id asked_;

@@ -3,132 +3,53 @@
 
 usage: masters_test.py MWGRAPH ROLE_USER
 """
-import base64
-import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "launch"))
+from several_hosts import Job, lives, until
 from one_etcd import Etcd  # noqa: E402
 
-MWGRAPH, ROLE_USER = (os.path.abspath(path) for path in sys.argv[1:3])
-LIMIT = 60  # of each wait, on a machine that is busy
 # How long etcd is away; the issue's time in the long run.
 AWAY = 30 if os.environ.get("MANYWORLDS_TEST_LONG") else 4
-
-GRAPH = f"""\
-name = "kept"
-[role.prefill]
-run = ["{ROLE_USER}"]
-ready = "told"
-[role.decode]
-run = ["{ROLE_USER}"]
-count = 2
-ready = "told"
-[edge.kv]
-from = "prefill"
-to = "decode"
-shape = "pairs"
-"""
-
-
-def until(condition, why):
-    end = time.monotonic() + LIMIT
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < end, why() if callable(why) else why
-        time.sleep(0.05)
-
-
-class Job:
-    def __init__(self, etcd):
-        self.etcd = etcd
-        self.where = ["kept", "--store", f"etcd://{etcd.endpoint}", "--insecure"]
-        with open("kept.toml", "w", encoding="utf-8") as file:
-            file.write(GRAPH)
-        self.all = []
-        self.masters = [self.master() for _ in range(2)]
-        self.agents = {node: self.start("agent", "--node", node, "--log-dir", f"logs-{node}") for node in "ab"}
-
-    def start(self, *words):
-        out = open("all.out", "a", encoding="utf-8")
-        one = subprocess.Popen([MWGRAPH, words[0], *self.where, *words[1:]], stdout=out, stderr=out)
-        out.close()
-        self.all.append(one)
-        return one
-
-    def master(self):
-        return self.start("master", "--context", f"etcd://{self.etcd.endpoint}", "--graph", "kept.toml",
-                          "--nodes", "2")
-
-    def ask(self, command, *more, limit=LIMIT):
-        return subprocess.run([MWGRAPH, command, *self.where, *more], capture_output=True, text=True, timeout=limit)
-
-    def status(self):
-        done = self.ask("status", "--json")
-        return json.loads(done.stdout) if done.returncode == 0 else {"stage": "?", "instances": [], "term": 0}
-
-    def pids(self):
-        return {i["instance"]: i["pid"] for i in self.status()["instances"] if i.get("life") == "ready"}
-
-    def until_ready(self, other_than=None):
-        def ready():
-            pids = self.pids()
-            others = all(pids.get(k) != v for k, v in (other_than or {}).items())
-            return pids if len(pids) == 3 and others else None
-        return until(ready, lambda: f"{self.status()}\n{open('all.out', encoding='utf-8').read()}")
-
-    def etcd_says(self, call, **asked):
-        request = urllib.request.Request(f"http://{self.etcd.endpoint}/v3/{call}", json.dumps(asked).encode())
-        # A proxy of the environment does not lead to loopback.
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with direct.open(request, timeout=LIMIT) as answer:
-            return json.load(answer)
-
-    def seat(self):
-        """Returns the name of the master that has the seat, and the lease that it has it by; nothing if it is free."""
-        key = base64.b64encode(b"manyworlds/graph/kept/seat").decode()
-        found = self.etcd_says("kv/range", key=key).get("kvs", [])
-        return (base64.b64decode(found[0]["value"]).decode(), found[0].get("lease", "0")) if found else None
-
-    def end(self):
-        for one in self.all:
-            if one.poll() is None:
-                one.send_signal(signal.SIGCONT)
-                one.kill()
-                one.wait(LIMIT)
-
-
-def lives(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def a_standby_leads_when_the_leader_dies(job):
     """graph B56, B67, G-a, G-c: the leader's death is seen by its standby, and nothing is started again."""
     before = job.until_ready()
     for _ in range(2):
-        term, (leader, _) = job.status()["term"], until(job.seat, "no master has the seat")
+        term = job.status()["term"]
         assert all(each.poll() is None for each in job.masters), "one that stands by does not end"
-        # Which of the two leads is not told outside: the one that loses the seat by its death.
-        for n in range(2):
-            job.masters[n].kill()
-            job.masters[n].wait(LIMIT)
-            job.masters[n] = job.master()
-            if until(job.seat, "no master has the seat")[0] != leader:
-                break
-        until(lambda: job.status()["term"] > term, lambda: f"term {term} goes on: {job.status()}")
+        job.kill_leader()
+        job.until_term_above(term)
         assert job.until_ready() == before
+
+
+def an_old_master_that_is_resumed_changes_nothing(job):
+    """graph B60, G-a, G-b: it hears of a death when it goes on, and its commands are refused by its term."""
+    before, numbers = job.until_ready(), job.incarnations()
+    term, old = job.status()["term"], job.masters[job.leads]
+    old.send_signal(signal.SIGSTOP)
+    job.leads = 1 - job.leads
+    # Its agents tell it so, and it will conclude from that what its successor has concluded by then.
+    os.kill(before["decode.1"], signal.SIGKILL)
+    job.until_term_above(term)
+    after = job.until_ready({"decode.1": before["decode.1"]})
+    old.send_signal(signal.SIGCONT)
+    # A write that was under way has an answer that came too late; any other one is refused.
+    ends = [f"term {term} has ended", f"another master has taken term {term + 1}", "is unreachable"]
+    lines = lambda: [line for line in job.said().splitlines() if f"[{old.pid}]" in line]  # noqa: E731
+    until(lambda: any(end in line for line in lines() for end in ends), job.said)
+    assert job.incarnations() == {**numbers, "decode.1": numbers["decode.1"] + 1}
+    # It stands by like any other one, and leads when it is its turn.
+    term = job.status()["term"]
+    job.kill_leader()
+    job.until_term_above(term)
+    assert old.poll() is None
+    assert job.until_ready() == after == {**before, "decode.1": after["decode.1"]}
+    assert job.incarnations() == {**numbers, "decode.1": numbers["decode.1"] + 1}
 
 
 def a_lease_that_is_lost_is_no_death(job):
@@ -158,14 +79,7 @@ def without_etcd_everything_runs_on(job):
 
 def the_job_ends_once(job):
     """graph B12, G-f: one result, told by all, and nothing is left."""
-    pids = job.pids()
-    assert job.ask("stop").returncode == 0
-    assert job.ask("wait").returncode == 0
-    for agent in job.agents.values():
-        assert agent.wait(LIMIT) == 0
-    for master in job.masters:
-        assert master.wait(LIMIT) == 0
-    until(lambda: not any(lives(pid) for pid in pids.values()), f"of {pids} some live")
+    job.stop_in_order()
 
 
 def main():
@@ -174,21 +88,23 @@ def main():
     except FileNotFoundError:
         print("skipped: etcd is not installed")
         return 77
-    claims = [a_standby_leads_when_the_leader_dies, a_lease_that_is_lost_is_no_death,
-              without_etcd_everything_runs_on, the_job_ends_once]
+    claims = [a_standby_leads_when_the_leader_dies, an_old_master_that_is_resumed_changes_nothing,
+              a_lease_that_is_lost_is_no_death, without_etcd_everything_runs_on, the_job_ends_once]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        job = Job(etcd)
+        job = None
         try:
+            job = Job(etcd)
             for claim in claims:
                 began = time.monotonic()
                 said = claim(job)
                 print(f"{claim.__name__.replace('_', ' ')}: {time.monotonic() - began:.1f} s {said or ''}", flush=True)
         except BaseException:
-            print(open("all.out", encoding="utf-8").read(), file=sys.stderr)
+            print(Job.said(), file=sys.stderr)
             raise
         finally:
-            job.end()
+            if job:
+                job.end()
             etcd.end()
     return 0
 

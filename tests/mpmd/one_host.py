@@ -1,0 +1,145 @@
+"""Jobs of mwgraph on this machine, for tests: each in the folder "jobs" of the working folder."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+MWGRAPH, ROLE_USER = (os.path.abspath(path) for path in sys.argv[1:3])
+LIMIT = 30  # of each wait, on a machine that is busy
+
+
+def until(condition, why):
+    """Waits for what a condition gives, and returns it."""
+    end = time.monotonic() + LIMIT
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < end, why() if callable(why) else why
+        time.sleep(0.02)
+
+
+def graph(name, more=""):
+    return f"""\
+name = "{name}"
+[role.prefill]
+run = ["{ROLE_USER}"]
+ready = "told"
+drain = "5s"
+[role.decode]
+run = ["{ROLE_USER}"]
+count = 2
+ready = "told"
+drain = "5s"
+[edge.kv]
+from = "prefill"
+to = "decode"
+shape = "pairs"
+{more}"""
+
+
+class Job:
+    def __init__(self, name, text, how="run"):
+        self.name = name
+        with open(f"{name}.toml", "w", encoding="utf-8") as file:
+            file.write(text)
+        line = [MWGRAPH, how, f"{name}.toml", "--folder", os.path.abspath("jobs")]
+        with open(f"{name}.out", "w", encoding="utf-8") as out:
+            self.process = subprocess.Popen(line, stdout=out, stderr=out)
+
+    def ask(self, command, *arguments):
+        line = [MWGRAPH, command, self.name, *arguments, "--folder", os.path.abspath("jobs")]
+        return subprocess.run(line, capture_output=True, text=True, timeout=LIMIT)
+
+    def status(self):
+        done = self.ask("status", "--json")
+        return json.loads(done.stdout) if done.returncode == 0 else {"stage": "?", "instances": []}
+
+    def pids(self):
+        return {
+            each["instance"]: each["pid"]
+            for each in self.status()["instances"]
+            if each.get("life") == "ready"
+        }
+
+    def until_ready(self, count, other_than=None):
+        """Waits until that number are ready, and the named ones by other processes."""
+        until = time.monotonic() + LIMIT
+        while time.monotonic() < until:
+            pids = self.pids()
+            if len(pids) == count and all(pids.get(k) != v for k, v in (other_than or {}).items()):
+                return pids
+            time.sleep(0.05)
+        self.fail(f"{count} are not ready: {self.ask('status').stdout}")
+
+    def log_says(self, instance, text):
+        until = time.monotonic() + LIMIT
+        while time.monotonic() < until:
+            if text in self.ask("logs", instance).stdout:
+                return
+            time.sleep(0.05)
+        self.fail(f"{instance} does not say {text!r}: {self.ask('logs', instance).stdout}")
+
+    def count(self, instance):
+        """Returns the last number that it has printed as recorded."""
+        lines = self.ask("logs", instance).stdout.splitlines()
+        counts = [line for line in lines if line.startswith("count ") and "was" not in line]
+        return int(counts[-1].split()[1]) if counts else 0
+
+    def children(self, word):
+        """Returns the processes of mwgraph with that command, for this job."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    line = file.read().split(b"\0")
+            except OSError:
+                continue
+            # Another run of this test has jobs of the same names in its own folder.
+            is_here = os.path.abspath("jobs").encode() in b" ".join(line)
+            if len(line) > 2 and line[1] == word.encode() and self.name.encode() in line and is_here:
+                found.append(int(pid))
+        return found
+
+    def end(self):
+        assert self.ask("stop").returncode == 0
+        return self.process.wait(LIMIT)
+
+    def fail(self, why):
+        with open(f"{self.name}.out", encoding="utf-8") as out:
+            print(out.read(), file=sys.stderr)
+        self.process.kill()
+        raise AssertionError(why)
+
+
+def lives(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def parent_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def gone(pids):
+    until = time.monotonic() + LIMIT
+    while any(lives(pid) for pid in pids):
+        assert time.monotonic() < until, f"of {pids} some live"
+        time.sleep(0.02)
+
+
+def end_what_is_left(folder):
+    """A claim that failed leaves its job: its programs end with it."""
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if folder.encode() in file.read() and pid != os.getpid():
+                    os.kill(pid, signal.SIGKILL)
+        except OSError:
+            continue

@@ -1,0 +1,145 @@
+"""A job of two nodes with two masters, for tests: its context and its meeting are in etcd."""
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "launch"))
+
+MWGRAPH, ROLE_USER = (os.path.abspath(path) for path in sys.argv[1:3])
+LIMIT = 60  # of each wait, on a machine that is busy
+
+GRAPH = f"""\
+name = "kept"
+[role.prefill]
+run = ["{ROLE_USER}"]
+ready = "told"
+[role.decode]
+run = ["{ROLE_USER}"]
+count = 2
+ready = "told"
+[edge.kv]
+from = "prefill"
+to = "decode"
+shape = "pairs"
+"""
+
+
+def until(condition, why):
+    end = time.monotonic() + LIMIT
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < end, why() if callable(why) else why
+        time.sleep(0.05)
+
+
+def lives(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Job:
+    """`hosts` are the commands that run words on the host of etcd and node "a", of the first, and of the second
+    master; node "b" is on the last one."""
+
+    def __init__(self, etcd, hosts=([], [], []), addresses=("127.0.0.1",) * 3):
+        self.etcd = etcd
+        self.hosts = hosts
+        self.addresses = addresses
+        self.where = ["kept", "--store", f"etcd://{etcd.endpoint}", "--insecure"]
+        with open("kept.toml", "w", encoding="utf-8") as file:
+            file.write(GRAPH)
+        self.all = []
+        self.masters = [self.master(0)]
+        # So that it is known which one leads at first.
+        until(lambda: self.status()["term"] == 1, self.said)
+        self.leads = 0
+        self.masters.append(self.master(1))
+        self.agents = {node: self.start(host, "agent", "--node", node, "--log-dir", f"logs-{node}")
+                       for node, host in (("a", 0), ("b", 2))}
+
+    def start(self, host, *words):
+        out = open("all.out", "a", encoding="utf-8")
+        line = [*self.hosts[host], MWGRAPH, words[0], *self.where, *words[1:]]
+        one = subprocess.Popen(line, stdout=out, stderr=out)
+        out.close()
+        self.all.append(one)
+        return one
+
+    def master(self, number):
+        return self.start(number + 1, "master", "--context", f"etcd://{self.etcd.endpoint}", "--graph", "kept.toml",
+                          "--nodes", "2", "--listen", f"{self.addresses[number + 1]}:0")
+
+    def kill_leader(self):
+        """Kills the master that leads, and starts another one in its place, which will stand by."""
+        self.masters[self.leads].kill()
+        self.masters[self.leads].wait(LIMIT)
+        self.masters[self.leads] = self.master(self.leads)
+        self.leads = 1 - self.leads
+
+    @staticmethod
+    def said():
+        with open("all.out", encoding="utf-8") as file:
+            return file.read()
+
+    def ask(self, command, *more, limit=LIMIT):
+        line = [*self.hosts[0], MWGRAPH, command, *self.where, *more]
+        return subprocess.run(line, capture_output=True, text=True, timeout=limit)
+
+    def status(self):
+        done = self.ask("status", "--json")
+        return json.loads(done.stdout) if done.returncode == 0 else {"stage": "?", "instances": [], "term": 0}
+
+    def until_term_above(self, term):
+        until(lambda: self.status()["term"] > term, lambda: f"term {term} goes on: {self.status()}\n{self.said()}")
+
+    def pids(self):
+        return {i["instance"]: i["pid"] for i in self.status()["instances"] if i.get("life") == "ready"}
+
+    def incarnations(self):
+        return {i["instance"]: i["incarnation"] for i in self.status()["instances"]}
+
+    def until_ready(self, other_than=None):
+        def ready():
+            pids = self.pids()
+            others = all(pids.get(k) != v for k, v in (other_than or {}).items())
+            return pids if len(pids) == 3 and others else None
+        return until(ready, lambda: f"{self.status()}\n{self.said()}")
+
+    def etcd_says(self, call, **asked):
+        request = urllib.request.Request(f"http://{self.etcd.endpoint}/v3/{call}", json.dumps(asked).encode())
+        # A proxy of the environment does not lead to loopback.
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with direct.open(request, timeout=LIMIT) as answer:
+            return json.load(answer)
+
+    def seat(self):
+        """Returns the name of the master that has the seat, and the lease that it has it by; nothing if it is free."""
+        key = base64.b64encode(b"manyworlds/graph/kept/seat").decode()
+        found = self.etcd_says("kv/range", key=key).get("kvs", [])
+        return (base64.b64decode(found[0]["value"]).decode(), found[0].get("lease", "0")) if found else None
+
+    def stop_in_order(self):
+        """Ends the job: all of its programs end with 0, and its instances with it."""
+        pids = self.pids()
+        assert self.ask("stop").returncode == 0
+        assert self.ask("wait").returncode == 0
+        for one in [*self.agents.values(), *self.masters]:
+            assert one.wait(LIMIT) == 0, self.said()
+        until(lambda: not any(lives(pid) for pid in pids.values()), f"of {pids} some live")
+
+    def end(self):
+        for one in self.all:
+            if one.poll() is None:
+                one.send_signal(signal.SIGCONT)
+                one.kill()
+                one.wait(LIMIT)
