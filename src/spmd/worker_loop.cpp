@@ -27,6 +27,8 @@ using command_wire::reply_head;
 
 // What the controller knows it needs no answer about is told this often, of its window.
 constexpr std::uint64_t progress_parts = 4;
+// It is told this late at the latest.
+constexpr duration longest_untold = std::chrono::milliseconds(20);
 // How often a call that was ended, and still runs, is looked at.
 constexpr duration patience_with_ended = std::chrono::milliseconds(1);
 
@@ -90,7 +92,8 @@ task<void> worker_loop::run() {
   // beside later calls too.
   const auto body = [this](scope& s) -> task<void> {
     beside_ = &s;
-    co_await when_any(until_gone(read()), obey(), until_gone(send_questions()));
+    co_await when_any(until_gone(read()), obey(), until_gone(send_questions()),
+                      until_gone(tell_late()));
     s.cancel();
   };
   co_await scope::run(body);
@@ -234,6 +237,7 @@ task<void> worker_loop::carry_out(command& c) {
       bytes_done_ >= seat_.limits.window_bytes / progress_parts;
   if (is_due && done_ > told_) co_await tell_progress();
   if (done_ == told_) bytes_done_ = 0;
+  if (done_ > told_) untold_.set();
 }
 
 void worker_loop::add_mesh(command& c) {
@@ -450,6 +454,19 @@ task<void> worker_loop::tell_progress(std::uint64_t will_skip) {
   head.done = told_ = std::max(told_, done_);
   head.kind = reply_kind::progress;
   co_await send_with_block(control_, head, sent_block(), to{0});
+}
+
+/// What has ended long ago would otherwise fail with a worker that is lost, and a
+/// register that it had filled would not be made again.
+task<void> worker_loop::tell_late() {
+  for (;;) {
+    while (done_ <= told_) {
+      untold_.reset();
+      co_await untold_;
+    }
+    co_await sleep_for(longest_untold);
+    if (done_ > told_) co_await tell_progress();
+  }
 }
 
 task<void> worker_loop::tell_status() {

@@ -91,6 +91,8 @@ class worker_loop {
   [[nodiscard]] task<void> tell_done(done_call which);
   /// Says what is done, and of which call that was ended before its turn.
   [[nodiscard]] task<void> tell_progress(std::uint64_t will_skip = 0);
+  /// Says what is done when nothing else did for a while.
+  [[nodiscard]] task<void> tell_late();
   /// Says what is being carried out.
   [[nodiscard]] task<void> tell_status();
 
@@ -119,6 +121,7 @@ class worker_loop {
   std::uint64_t done_ = 0;
   std::uint64_t told_ = 0;
   std::size_t bytes_done_ = 0;  ///< since it was told
+  event untold_;                ///< there is something done that was not told
   /// The one thread of blocking functions; there from the first of them on.
   std::unique_ptr<worker_thread> compute_;
   scope* beside_ = nullptr;

@@ -70,18 +70,18 @@ def a_sessions_workers_stay_when_their_controller_dies():
     """graph B49: its own death: it is started again, and takes its workers back."""
     job = Job("adopts", graph("adopts", '[role.forgetful]\nrun = ["/bin/sleep", "1000"]\n'))
     before = job.until_ready(5)
-    for controllers in range(1, 3):
-        job.log_says("tp.0", "the sums are right")
+    for controllers in (1, 2):
+        until_said(job, "tp.0", "the sums are right", controllers)
         os.kill(job.pids()["tp.0"], signal.SIGKILL)
         pids = job.until_ready(5, {"tp.0": before["tp.0"]})
         assert without(pids, "tp.0") == without(before, "tp.0")
-        job.log_says("tp.0", "the sums are right")
         before = pids
+    until_said(job, "tp.0", "the sums are right", 3)
     # A worker that stands still does not keep the next controller from its session.
     os.kill(before["tp.3"], signal.SIGSTOP)
     os.kill(before["tp.0"], signal.SIGKILL)
     pids = job.until_ready(5, {"tp.0": before["tp.0"], "tp.3": before["tp.3"]})
-    job.log_says("tp.0", "the sums are right")
+    until_said(job, "tp.0", "the sums are right", 4)
     assert pids["tp.1"] == before["tp.1"] and pids["tp.2"] == before["tp.2"]
     assert job.end() == 0
     gone([*before.values(), *pids.values()])

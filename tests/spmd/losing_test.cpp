@@ -144,6 +144,21 @@ TEST_CASE("two that replace one worker, and a call beside, find it once and whol
   });
 }
 
+TEST_CASE(
+    "what was issued and had ended before a loss is made again, and has not failed") {
+  in_processes(2, [](session& s) -> task<void> {
+    const dref<part_of_model> made = co_await s.issue(load_part, 10).replayable();
+    // Nothing awaits its end: the workers tell of it all the same.
+    co_await sleep_for(500ms);
+    ::kill(pid_of(s, 1), SIGKILL);
+    co_await until_lost(s, 1);
+    co_await s.respawn(1);
+    const std::vector<int> one{1};
+    const std::vector<int> summed = co_await s.call(scaled_sum, made, one).from(1);
+    CHECK(summed == std::vector<int>{21});
+  });
+}
+
 TEST_CASE("two that replace one worker make again what it had once") {
   in_processes(1, [](session& s) -> task<void> {
     const dref<int> x = co_await s.call(slow_one, 20).replayable();
