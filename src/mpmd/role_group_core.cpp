@@ -130,7 +130,7 @@ task<std::vector<instance_id>> role_group_core::enough_members(
   if (all.size() < least) {
     failure f(cause::timed_out,
               fmt::format("{} of {} instances were there in time", all.size(), least));
-    throw world_error(described(std::move(f), {}, asked.method));
+    throw world_error(described(std::move(f), one_call(), asked.method));
   }
   co_return all;
 }
@@ -138,20 +138,25 @@ task<std::vector<instance_id>> role_group_core::enough_members(
 // --- one call -------------------------------------------------------------------------
 
 std::optional<std::size_t> role_group_core::choose(
-    std::optional<std::uint32_t> index, std::span<const worker_status> workers) const {
-  if (!index) return least_depth()(workers);
+    one_call& which, std::span<const worker_status> workers) const {
+  if (!which.index) {
+    const std::optional<std::size_t> least = least_depth()(workers);
+    if (!least) return std::nullopt;
+    const auto at = peers_.find(workers[*least].world.view());
+    if (at != peers_.end()) which.chosen = at->second.index;
+    return least;
+  }
   for (std::size_t n = 0; n < workers.size(); ++n) {
     const auto at = peers_.find(workers[n].world.view());
-    if (at != peers_.end() && at->second.index == *index) return n;
+    if (at != peers_.end() && at->second.index == *which.index) return n;
   }
   return std::nullopt;
 }
 
-task<std::string> role_group_core::attempt(std::optional<std::uint32_t> index,
-                                           const std::string& head,
+task<std::string> role_group_core::attempt(one_call& which, const std::string& head,
                                            const std::string& argument, duration limit) {
-  const auto pick = [this, index](std::span<const worker_status> workers) {
-    return choose(index, workers);
+  const auto pick = [this, &which](std::span<const worker_status> workers) {
+    return choose(which, workers);
   };
   reply_stream replies = co_await dispatcher_.call({head, argument}, pick).within(limit);
   const std::optional<std::vector<std::byte>> result = co_await replies.next();
@@ -163,20 +168,16 @@ task<std::string> role_group_core::attempt(std::optional<std::uint32_t> index,
   co_return std::string(reinterpret_cast<const char*>(result->data()), result->size());
 }
 
-failure role_group_core::described(failure f, std::optional<std::uint32_t> index,
+failure role_group_core::described(failure f, const one_call& which,
                                    const std::string& method) const {
-  if (!index) {
-    // The world says which of them had the call.
-    const auto at = peers_.find(f.world.view());
-    if (at != peers_.end()) index = at->second.index;
-  }
+  const std::optional<std::uint32_t> index = which.index ? which.index : which.chosen;
   const std::string who = index ? fmt::format(" of instance {}", *index) : std::string();
   f.operation = operation_kind::call;
   f.call = fmt::format("{}{} at edge \"{}\"", method, who, edge_);
   return f;
 }
 
-task<std::string> role_group_core::call(const group_question& asked, one_call which) {
+task<std::string> role_group_core::call(const group_question& asked, one_call& which) {
   const bool have_all_one = asked.whom == asked_ones::all;
   const std::string& argument = asked.arguments.at(have_all_one ? 0 : which.number);
   const time_point until = later(time_on_reactor(), asked.how.within);
@@ -190,10 +191,10 @@ task<std::string> role_group_core::call(const group_question& asked, one_call wh
     failure lost;
     try {
       std::string result =
-          co_await attempt(which.index, head, argument, until - time_on_reactor());
+          co_await attempt(which, head, argument, until - time_on_reactor());
       co_return result;
     } catch (const world_error& e) {
-      lost = described(e.failure(), which.index, asked.method);
+      lost = described(e.failure(), which, asked.method);
     }
     // A call that was closed without a world was never sent: the runtime stops.
     const bool was_sent = lost.cause == cause::closed && !lost.world.view().empty();
@@ -210,7 +211,7 @@ task<void> role_group_core::take_call(const group_question& asked,
     take(which.number, result);
   } catch (const value_error& e) {
     failure f(cause::invalid_argument, fmt::format("the result: {}", e.what()));
-    throw world_error(described(std::move(f), which.index, asked.method));
+    throw world_error(described(std::move(f), which, asked.method));
   }
 }
 

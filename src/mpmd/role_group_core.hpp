@@ -67,12 +67,13 @@ class role_group_core {
   struct one_call {
     std::optional<std::uint32_t> index;
     std::size_t number = 0;
+    /// The instance that was chosen last.
+    std::optional<std::uint32_t> chosen;
   };
 
-  [[nodiscard]] task<std::string> attempt(std::optional<std::uint32_t> index,
-                                          const std::string& head,
+  [[nodiscard]] task<std::string> attempt(one_call& which, const std::string& head,
                                           const std::string& argument, duration limit);
-  [[nodiscard]] task<std::string> call(const group_question& asked, one_call which);
+  [[nodiscard]] task<std::string> call(const group_question& asked, one_call& which);
   [[nodiscard]] task<void> take_call(const group_question& asked,
                                      const result_taker& take, one_call which);
   [[nodiscard]] task<void> make_calls(joint_call& all, instance_part& own,
@@ -85,11 +86,11 @@ class role_group_core {
                                                               std::size_t least);
   [[nodiscard]] task<std::vector<instance_part>> parts_of(const group_question& asked);
   [[nodiscard]] std::vector<instance_part> parts_by_index(std::size_t count) const;
-  /// Returns which of the workers is that instance.
+  /// Returns which of the workers gets the call, and notes which instance that is.
   [[nodiscard]] std::optional<std::size_t> choose(
-      std::optional<std::uint32_t> index, std::span<const worker_status> workers) const;
+      one_call& which, std::span<const worker_status> workers) const;
   /// Completes an error with what was asked of which instance.
-  [[nodiscard]] failure described(failure f, std::optional<std::uint32_t> index,
+  [[nodiscard]] failure described(failure f, const one_call& which,
                                   const std::string& method) const;
 
   const role_group::options options_;
