@@ -28,6 +28,10 @@ constexpr duration between_looks_at_members = std::chrono::milliseconds(5);
 constexpr duration least_slow_time = std::chrono::seconds(1);
 constexpr int least_slow_multiple = 3;
 
+/// Calls that a batch makes at once, as long as each instance has one: at most half of
+/// those that may wait, so that others find room.
+constexpr std::size_t most_calls_at_once = 512;
+
 /// Slow instances that a warning names; a role may have thousands.
 constexpr std::size_t most_slow_names = 8;
 
@@ -282,8 +286,11 @@ task<std::vector<call_ending>> role_group_core::ask_several(group_question asked
     }
   }
   const auto body = [&](scope& s) -> task<void> {
+    if (all.parts.empty()) co_return;
+    const std::size_t share =
+        std::max<std::size_t>(1, most_calls_at_once / all.parts.size());
     for (instance_part& part : all.parts) {
-      part.running = std::min(part.calls.size(), options_.at_once);
+      part.running = std::min({part.calls.size(), options_.at_once, share});
       for (std::size_t n = part.running; n > 0; --n)
         s.spawn(make_calls(all, part, ends_by_first_error));
     }

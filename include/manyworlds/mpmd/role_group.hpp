@@ -129,7 +129,8 @@ class role_group {
     int tries = 3;
     /// How long a call waits while no instance is there at all.
     duration patience = std::chrono::seconds(30);
-    /// Calls that one instance has at once. More wait.
+    /// Calls that one instance has at once. More wait. A batch makes 512 at most, or one
+    /// of each instance.
     std::size_t at_once = 64;
   };
   /// How the call of one instance has ended.
