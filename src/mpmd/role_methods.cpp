@@ -20,7 +20,7 @@ class role_methods_core {
  public:
   role_methods_core() : server_([this](served_call& call) { return answer(call); }) {}
 
-  void add(std::string name, role_methods::method answer) {
+  void add(std::string name, role_methods::method answer, call_form form) {
     if (name.empty() || name.size() > longest_method)
       throw std::invalid_argument(
           fmt::format("a method's name has 1 to {} bytes, and {} "
@@ -29,7 +29,8 @@ class role_methods_core {
     if (!answer)
       throw std::invalid_argument(
           fmt::format("method {} has nothing that answers", in_quotes(name)));
-    const auto [at, is_new] = methods_.emplace(std::move(name), std::move(answer));
+    const auto [at, is_new] =
+        methods_.emplace(std::move(name), known{std::move(answer), form});
     if (!is_new)
       throw std::invalid_argument(
           fmt::format("there is a method {} already", in_quotes(at->first)));
@@ -37,6 +38,11 @@ class role_methods_core {
   [[nodiscard]] call_server& server() noexcept { return server_; }
 
  private:
+  struct known {
+    role_methods::method answer;
+    call_form form;
+  };
+
   [[nodiscard]] task<void> answer(served_call& served) {
     const std::span<const std::byte> all = served.data();
     std::string_view rest(reinterpret_cast<const char*>(all.data()), all.size());
@@ -47,12 +53,19 @@ class role_methods_core {
     const auto found = methods_.find(head->method);
     if (found == methods_.end())
       throw world_error(failure(cause::unsupported, no_such(head->method)));
+    if (head->form != found->second.form)
+      throw world_error(failure(cause::invalid_argument, wrong_form(*head)));
     role_call call(served, *head);
     call.data_ = rest;
-    const std::string result = co_await found->second(call);
+    const std::string result = co_await found->second.answer(call);
     co_await served.reply(result);
   }
 
+  [[nodiscard]] static std::string wrong_form(const call_head& head) {
+    const bool are_values = head.form == call_form::values;
+    return fmt::format("method {} takes {}, and {} have come", in_quotes(head.method),
+                       are_values ? "bytes" : "values", are_values ? "values" : "bytes");
+  }
   [[nodiscard]] std::string no_such(const std::string& method) const {
     std::vector<std::string_view> names;
     for (const auto& [name, answer] : methods_) names.push_back(name);
@@ -60,7 +73,7 @@ class role_methods_core {
                        did_you_mean(method, names));
   }
 
-  std::map<std::string, role_methods::method, std::less<>> methods_;
+  std::map<std::string, known, std::less<>> methods_;
   call_server server_;
 };
 
@@ -78,8 +91,11 @@ role_methods::role_methods() : core_(std::make_unique<detail::role_methods_core>
 role_methods::~role_methods() = default;
 
 role_methods& role_methods::on(std::string name, method answer) {
-  core_->add(std::move(name), std::move(answer));
+  core_->add(std::move(name), std::move(answer), detail::call_form::bytes);
   return *this;
+}
+void role_methods::on_values(std::string name, method answer) {
+  core_->add(std::move(name), std::move(answer), detail::call_form::values);
 }
 
 task<void> role_methods::serve(world& w) { return core_->server().serve(w); }

@@ -1,169 +1,20 @@
 // Calls edges: named methods, answered by instances that come and go.
 #include <doctest/doctest.h>
 
-#include <atomic>
 #include <chrono>
-#include <memory>
-#include <mutex>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "../world/world_fixture.hpp"
+#include "calls_site.hpp"
 #include "manyworlds/mpmd.hpp"
 #include "mpmd/call_head.hpp"
+#include "mpmd/role_group_core.hpp"
 #include "support/eventually.hpp"
 
 namespace manyworlds::calls_edge_tests {
 
-using namespace std::chrono_literals;
-using world_tests::node;
-
 TEST_SUITE_BEGIN("mpmd");
-
-namespace {
-
-std::string name_of_pair(std::uint32_t index) {
-  return "ask/router.0-decode." + std::to_string(index);
-}
-
-/// An instance that answers, on a runtime of its own.
-class answerer {
- public:
-  answerer(memory_store& store, std::uint32_t index) : store_(store), index_(index) {
-    methods
-        .on("who",
-            [this](role_call& call) -> task<std::string> {
-              co_return std::to_string(index_) + ":" + std::string(call.data());
-            })
-        .on("fail",
-            [](role_call&) -> task<std::string> {
-              throw std::runtime_error("out of luck");
-              co_return "";
-            })
-        .on("break",
-            [this](role_call& call) -> task<std::string> {
-              note(call.id());
-              if (breaks_.exchange(false)) {
-                world_->fail("for this test");
-                co_await sleep_for(20s);
-              }
-              co_return "mended";
-            })
-        .on("slow", [this](role_call& call) -> task<std::string> {
-          const bool is_bounded = call.deadline().has_value();
-          const auto cancelled = [this] { was_stopped = true; };
-          const std::stop_callback told(call.stop_token(), cancelled);
-          co_await sleep_for(20s);
-          co_return is_bounded ? "late" : "unbounded";
-        });
-    serving_ = own.rt.start(serve());
-  }
-  ~answerer() {
-    own.rt.stop();
-    own.finish(*serving_);
-  }
-
-  void break_once() { breaks_ = true; }
-  [[nodiscard]] std::vector<std::uint64_t> ids() {
-    const std::lock_guard lock(mutex_);
-    return ids_;
-  }
-
-  node own;
-  role_methods methods;
-  std::atomic<bool> was_stopped = false;
-
- private:
-  void note(std::uint64_t id) {
-    const std::lock_guard lock(mutex_);
-    ids_.push_back(id);
-  }
-  task<void> serve() {
-    const auto in_world = [this](world& w) -> task<void> {
-      world_ = &w;
-      return methods.serve(w);
-    };
-    const world_name name(name_of_pair(index_));
-    co_await keep(own.rt, store_, {.name = name, .rank = 1, .size = 2}, in_world,
-                  after_close::form_again);
-  }
-
-  memory_store& store_;
-  const std::uint32_t index_;
-  world* world_ = nullptr;
-  std::atomic<bool> breaks_ = false;
-  std::mutex mutex_;
-  std::vector<std::uint64_t> ids_;
-  std::optional<started<void>> serving_;
-};
-
-/// The asking instance, and a number of those that answer.
-class site {
- public:
-  explicit site(std::uint32_t count, role_group::options options = {}) : group(options) {
-    for (std::uint32_t n = 0; n < count; ++n) add(n);
-    asking_ = own.rt.start(ask());
-  }
-  ~site() {
-    own.rt.stop();
-    own.finish(*asking_);
-  }
-  void add(std::uint32_t index) {
-    answerers.push_back(std::make_unique<answerer>(store, index));
-  }
-  template <class T>
-  T run(task<T> asked) {
-    return own.run(std::move(asked));
-  }
-  /// Waits until that many are there.
-  void until(std::size_t count) {
-    const auto wait = [&]() -> task<void> {
-      while (group.members().size() < count) co_await sleep_for(1ms);
-    };
-    own.run(wait());
-  }
-  /// Returns why a call ends.
-  failure why(task<std::string> asked) {
-    const auto ask_it = [](task<std::string> one) -> task<failure> {
-      try {
-        static_cast<void>(co_await std::move(one));
-      } catch (const world_error& e) {
-        co_return e.failure();
-      }
-      co_return failure();
-    };
-    return own.run(ask_it(std::move(asked)));
-  }
-
-  memory_store store;
-  node own;
-  role_group group;
-  std::vector<std::unique_ptr<answerer>> answerers;
-
- private:
-  task<void> ask() {
-    const auto body = [this](scope& s) -> task<void> {
-      for (std::uint32_t n = 0; n < 3; ++n) s.spawn(ask_one(n));
-      co_return;
-    };
-    co_await scope::run(body);
-  }
-  task<void> ask_one(std::uint32_t index) {
-    const auto in_world = [this, index](world& w) -> task<void> {
-      const instance_id peer{"decode", index};
-      return group.reach(w, peer);
-    };
-    const world_name name(name_of_pair(index));
-    co_await keep(own.rt, store, {.name = name, .rank = 0, .size = 2}, in_world,
-                  after_close::form_again);
-  }
-
-  std::optional<started<void>> asking_;
-};
-
-}  // namespace
 
 TEST_CASE("graph: results of several instances stand in the order of ranks") {
   site s(3);
@@ -185,22 +36,87 @@ TEST_CASE("graph: results of several instances stand in the order of ranks") {
   CHECK(is_spread);
 }
 
+TEST_CASE("graph B12: a batch of 5 over 2 instances is 3 and 2, in order") {
+  site s(2);
+  s.until(2);
+  const std::vector<std::string> five{"a", "b", "c", "d", "e"};
+  CHECK(s.run(s.group.batch("who", five)) ==
+        std::vector<std::string>{"0:a", "0:b", "0:c", "1:d", "1:e"});
+  CHECK(s.run(s.group.batch("who", {"x"})) == std::vector<std::string>{"0:x"});
+  CHECK(s.run(s.group.batch("who", {})).empty());
+}
+
+TEST_CASE("graph B12: of an optional role without instances all is nothing") {
+  using detail::asked_ones;
+  using detail::group_question;
+  node own;
+  detail::role_group_core core{role_group::options()};
+  core.begin("ask", {"router", 0}, 0);
+  const auto ask = [&](asked_ones whom) -> task<std::size_t> {
+    group_question asked;
+    asked.method = "who";
+    asked.whom = whom;
+    asked.arguments.emplace_back("x");
+    asked.how.within = whom == asked_ones::all ? 10min : 50ms;
+    detail::result_taker take = [](std::size_t, std::string_view) {};
+    const auto ended = co_await core.ask_several(std::move(asked), std::move(take), true);
+    co_return ended.size();
+  };
+  CHECK(own.run(ask(asked_ones::all)) == 0);
+  // An argument must not be lost.
+  try {
+    static_cast<void>(own.run(ask(asked_ones::in_parts)));
+    FAIL("no instance was there");
+  } catch (const world_error& e) {
+    CHECK(e.cause() == cause::timed_out);
+    CHECK(e.failure().text().find("0 of 1 instances") != std::string::npos);
+    CHECK(e.failure().text().find("who at edge \"ask\"") != std::string::npos);
+  }
+}
+
 TEST_CASE("graph: all instances are asked once the least number of them is there") {
   site s(1);
   CHECK(s.run(s.group.all("who", "x")) == std::vector<std::string>{"0:x"});
 }
 
-TEST_CASE("graph B16: of several instances one fails by name, and the others answer") {
-  site s(3);
-  s.until(3);
+TEST_CASE("graph B16: of four instances one fails by name, and three answer") {
+  site s(4);
+  s.until(4);
   s.answerers[1]->break_once();
   const auto all = s.run(s.group.outcomes("break", ""));
-  REQUIRE(all.size() == 3);
-  for (const std::size_t n : {0u, 2u}) CHECK(all[n].result == "mended");
+  REQUIRE(all.size() == 4);
+  for (const std::size_t n : {0u, 2u, 3u}) CHECK(all[n].result == "mended");
   CHECK_FALSE(all[1]);
   CHECK(all[1].from == instance_id{"decode", 1});
   CHECK(all[1].why.breaks_world());
   CHECK(all[1].why.text().find("break of instance 1 at edge") != std::string::npos);
+}
+
+TEST_CASE("graph B16: of a batch the calls of one instance fail, and the others answer") {
+  site s(4);
+  s.until(4);
+  s.answerers[2]->fails = true;
+  const std::vector<std::string> five{"a", "b", "c", "d", "e"};
+  const auto all = s.run(s.group.batch_outcomes("may fail", five));
+  REQUIRE(all.size() == 5);
+  for (const std::size_t n : {0u, 1u, 2u, 4u}) CHECK(all[n].result == five[n]);
+  CHECK_FALSE(all[3]);
+  CHECK(all[3].from == instance_id{"decode", 2});
+  CHECK(all[3].why.cause == cause::handler_failed);
+  CHECK(all[3].why.text().find("may fail of instance 2 at edge") != std::string::npos);
+}
+
+TEST_CASE("graph B16: an instance that is much slower than the others is named once") {
+  site s(4);
+  s.until(4);
+  static_cast<void>(s.run(s.group.all("who", "")));
+  s.answerers[1]->is_holding = true;
+  auto asked = s.own.rt.start(s.group.all("hold", ""));
+  CHECK(s.own.log.gets("decode.1 has not ended after"));
+  CHECK(s.own.log.has("the other 3 of 4 instances"));
+  s.answerers[1]->is_holding = false;
+  CHECK(s.own.finish(asked).size() == 4);
+  CHECK(s.own.log.count("not ended after", log_level::warning) == 1);
 }
 
 TEST_CASE("graph: an error of a call names edge, instance and method") {
@@ -212,6 +128,7 @@ TEST_CASE("graph: an error of a call names edge, instance and method") {
   CHECK(missing.text().find("whom of instance 0 at edge") != std::string::npos);
   const failure thrown = s.why(s.group.any("fail", ""));
   CHECK(thrown.cause == cause::handler_failed);
+  CHECK(thrown.text().find("fail of instance 0 at edge") != std::string::npos);
   CHECK(thrown.text().find("out of luck") != std::string::npos);
   const auto nameless = [&]() -> task<std::string> { return s.group.any("", ""); };
   CHECK_THROWS_AS(s.run(nameless()), std::invalid_argument);
@@ -285,7 +202,7 @@ TEST_CASE("graph: methods have names, once each") {
 
 TEST_CASE("graph B75: the head of a call is read, or it is none") {
   using detail::call_head;
-  const call_head head{7, "generate", {"router", 3}};
+  const call_head head{7, "generate", {"router", 3}, detail::call_form::values};
   const std::string all = detail::bytes_of(head) + "rest";
   std::string_view request = all;
   CHECK(detail::take_call_head(request) == head);
@@ -297,6 +214,10 @@ TEST_CASE("graph B75: the head of a call is read, or it is none") {
   std::string long_name = all;
   long_name[12] = '\x7f';
   std::string_view wrong = long_name;
+  CHECK_FALSE(detail::take_call_head(wrong));
+  std::string other_form = all;
+  other_form[13] = '\2';
+  wrong = other_form;
   CHECK_FALSE(detail::take_call_head(wrong));
 }
 

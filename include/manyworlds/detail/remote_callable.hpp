@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/detail/task_value.hpp"
 #include "manyworlds/detail/type_token.hpp"
 #include "manyworlds/spmd/any_value.hpp"
 #include "manyworlds/spmd/remote_function.hpp"
@@ -162,17 +163,6 @@ class remote_callable {
  private:
   value_code types_;
   std::size_t parameters_;
-};
-
-template <class T>
-struct task_value {
-  static constexpr bool is_task = false;
-  using type = T;
-};
-template <class T>
-struct task_value<task<T>> {
-  static constexpr bool is_task = true;
-  using type = T;
 };
 
 /// An argument from when it was read until the function is called.

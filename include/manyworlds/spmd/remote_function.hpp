@@ -78,6 +78,9 @@ template <class Result, class... Parameters>
 /// value (`argument`). What it gives is a register on each worker, unless the call asks
 /// for the value. A worker of another build refuses the call if the name's value types
 /// differ, so a changed function gets another name.
+///
+/// It also names a method of a role (`role_methods`, `role_group`), which has values
+/// only.
 template <class Result, class... Parameters>
 class remote_function<Result(Parameters...)> {
   static_assert(((detail::register_parameter<Parameters> ||
