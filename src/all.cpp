@@ -223,6 +223,7 @@
 #include "spmd/worker_main.cpp"
 #include "spmd/worker_meshes.cpp"
 #include "spmd/worker_plugins.cpp"
+#include "spmd/worker_process.cpp"
 #include "spmd/worker_replacer.cpp"
 #include "store/etcd_client.cpp"
 #include "store/etcd_gateway.cpp"

@@ -53,6 +53,23 @@ void failover_coordinator::lost_with_node(std::size_t instance, recorded_time no
   recover(instance, now);
 }
 
+/// The next controller of a session needs all workers, also those that an earlier one has
+/// let go, or that were given up.
+void failover_coordinator::bring_workers_back(std::size_t controller,
+                                              recorded_time not_before) {
+  const auto [first, end] = job_.range_of(job_.role_number(controller));
+  for (std::size_t n = first; n < end; ++n) {
+    const bool is_gone = job_.session_controller_of(n) == controller &&
+                         job_.at(n).phase == instance_phase::ended;
+    if (!is_gone) continue;
+    instance_record& worker = job_.change(n);
+    worker.phase = instance_phase::waiting;
+    worker.place.node.clear();
+    worker.not_before = not_before;
+    worker.why = "its controller is started again";
+  }
+}
+
 void failover_coordinator::recover(std::size_t instance, recorded_time not_before) {
   for (const std::size_t n : regions_.of(instance)) {
     if (job_.at(n).phase != instance_phase::running) continue;
@@ -61,6 +78,7 @@ void failover_coordinator::recover(std::size_t instance, recorded_time not_befor
       member.why = fmt::format("{} is started again", job_.id(instance).text());
     member.phase = instance_phase::waiting;
     member.not_before = std::max(member.not_before, not_before);
+    bring_workers_back(n, not_before);
   }
 }
 

@@ -35,6 +35,7 @@ class failover_coordinator {
  private:
   /// Lets the region of an instance wait for its next start.
   void recover(std::size_t instance, recorded_time not_before);
+  void bring_workers_back(std::size_t controller, recorded_time not_before);
   /// It is not started again. The job goes on while enough of its role are left.
   void give_up(std::size_t instance, recorded_time now, const std::string& why);
   [[nodiscard]] std::size_t left_of(std::size_t role) const;

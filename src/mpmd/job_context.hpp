@@ -105,6 +105,12 @@ class job_context {
   [[nodiscard]] std::pair<std::size_t, std::size_t> range_of(std::size_t role) const {
     return {first_of_role_[role], first_of_role_[role + 1]};
   }
+  /// Returns the number of the controller of a worker of a session; nothing for others.
+  [[nodiscard]] std::optional<std::size_t> session_controller_of(std::size_t n) const {
+    const bool is_worker = role_of(n).kind == role_kind::spmd && id(n).index > 0;
+    if (!is_worker) return std::nullopt;
+    return range_of(role_number(n)).first;
+  }
   /// Returns what the instance has recorded of itself.
   [[nodiscard]] const std::map<std::string, std::string>& facts(std::size_t n) const {
     return facts_[n];

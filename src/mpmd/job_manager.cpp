@@ -59,9 +59,7 @@ void job_manager::lost_to_session(session_loss told) {
   const auto controller = job_.find(told.controller);
   if (!worker || !controller || worker == controller) return;
   const instance_record& by = job_.at(*controller);
-  const bool is_its_own = told.controller.role == told.worker.role &&
-                          told.controller.index == 0 &&
-                          job_.role_of(*worker).kind == role_kind::spmd;
+  const bool is_its_own = job_.session_controller_of(*worker) == controller;
   const bool is_there = by.phase == instance_phase::running &&
                         by.incarnation == told.controller_incarnation;
   if (is_its_own && is_there)
@@ -146,6 +144,7 @@ void job_manager::conclude_end(std::size_t instance, const instance_exit& exit,
   job_.change(instance).exit = exit;
   if (is_ending || is_done) {
     job_.change(instance).phase = instance_phase::ended;
+    job_.change(instance).why.clear();
   } else if (!asked.empty() && !asked.mapped().is_handled.value_or(false)) {
     failover_.restart_job(now,
                           fmt::format("{}: {}; its controller {} cannot go on without it",
@@ -240,7 +239,10 @@ void job_manager::end_what_is_never_ready(recorded_time now) {
 void job_manager::end_what_sessions_lost(recorded_time now) {
   for (const auto& [n, told] : std::exchange(lost_to_sessions_, {})) {
     const instance_record& record = job_.at(n);
-    const bool is_over = record.phase != instance_phase::running ||
+    // How one ended that has ended tells its agent, and its role's controller is asked.
+    const instance_report* const report = nodes_.current(n, record);
+    const bool has_ended = report != nullptr && report->life == instance_life::ended;
+    const bool is_over = record.phase != instance_phase::running || has_ended ||
                          record.incarnation != told.incarnation ||
                          job_.job().stage >= job_stage::stopping;
     if (!is_over) failover_.failed(n, now, told.why);
@@ -249,16 +251,11 @@ void job_manager::end_what_sessions_lost(recorded_time now) {
 
 void job_manager::end_with_controllers() {
   for (std::size_t n = 0; n < job_.size(); ++n) {
-    const instance_record& record = job_.at(n);
-    const bool is_worker =
-        job_.role_of(n).kind == role_kind::spmd && job_.id(n).index > 0;
-    const bool may_live = record.phase == instance_phase::running ||
-                          record.phase == instance_phase::waiting;
-    if (!is_worker || !may_live) continue;
-    const instance_record& controller = job_.at(job_.range_of(job_.role_number(n)).first);
-    const bool is_session_over = controller.phase == instance_phase::ended &&
-                                 controller.exit && controller.exit->is_success();
-    if (is_session_over) job_.change(n).phase = instance_phase::ended;
+    const auto controller = job_.session_controller_of(n);
+    const bool may_live = job_.at(n).phase == instance_phase::running ||
+                          job_.at(n).phase == instance_phase::waiting;
+    if (controller && may_live && job_.at(*controller).phase == instance_phase::ended)
+      job_.change(n).phase = instance_phase::ended;
   }
 }
 
@@ -271,6 +268,22 @@ static duration hang_limit_of(const graph_role& role) noexcept {
   constexpr duration of_sessions = std::chrono::minutes(1);
   const bool has_default = role.hang_after == duration::zero();
   return has_default && role.kind == role_kind::spmd ? of_sessions : role.hang_after;
+}
+
+/// Returns whether it is the controller of a session that waits for a worker of it.
+bool job_manager::lacks_workers(std::size_t instance) const {
+  if (job_.role_of(instance).kind != role_kind::spmd || job_.id(instance).index != 0)
+    return false;
+  const auto [first, end] = job_.range_of(job_.role_number(instance));
+  for (std::size_t n = first + 1; n < end; ++n) {
+    const instance_record& record = job_.at(n);
+    const instance_report* const report = nodes_.current(n, record);
+    const bool is_there = report != nullptr && report->life == instance_life::ready;
+    const bool is_to_come = record.phase == instance_phase::waiting ||
+                            (record.phase == instance_phase::running && !is_there);
+    if (is_to_come) return true;
+  }
+  return false;
 }
 
 /// Those that wait for one that stands, stand themselves: the longest standing is
@@ -291,7 +304,8 @@ void job_manager::end_what_stands(recorded_time now) {
       continue;
     }
     advance& at = advances_[n];
-    if (at.incarnation != record.incarnation || at.progress != report->progress)
+    if (at.incarnation != record.incarnation || at.progress != report->progress ||
+        lacks_workers(n))
       at = {record.incarnation, report->progress, now};
     if (now - at.since < in_milliseconds(limit)) continue;
     if (!longest || at.since < advances_.at(*longest).since) longest = n;
@@ -353,7 +367,9 @@ void job_manager::conclude_stage(recorded_time now) {
     int code = 0;
     for (std::size_t n = 0; n < job_.size(); ++n) {
       const instance_record& record = job_.at(n);
-      if (!job_.role_of(n).is_driver || record.phase == instance_phase::idle) continue;
+      // The end of a session is that of its controller.
+      const bool is_driver = job_.role_of(n).is_driver && !job_.session_controller_of(n);
+      if (!is_driver || record.phase == instance_phase::idle) continue;
       ++drivers;
       if (record.phase != instance_phase::ended) continue;
       ++ended;

@@ -104,8 +104,9 @@ class job_manager {
   void lose_absent_nodes(recorded_time now);
   void end_what_is_never_ready(recorded_time now);
   void end_what_stands(recorded_time now);
+  [[nodiscard]] bool lacks_workers(std::size_t instance) const;
   void end_what_sessions_lost(recorded_time now);
-  /// The workers of a session have nothing to do once its controller has ended in order.
+  /// The workers of a session have nothing to do once its controller has ended for good.
   void end_with_controllers();
   void place(recorded_time now);
   void conclude_stage(recorded_time now);

@@ -310,7 +310,9 @@ void job_master::carry_out(const std::vector<agent_order>& orders) {
       case agent_order::what::end:
         word.kind = word_kind::end;
         // What makes room for a successor is not waited for.
-        word.drains = manager_->context().job().stage >= job_stage::stopping;
+        word.drains =
+            manager_->context().job().stage >= job_stage::stopping ||
+            manager_->context().at(order.instance).phase == instance_phase::ended;
         break;
       case agent_order::what::recorded:
         word.kind = word_kind::recorded;
@@ -353,9 +355,12 @@ start_spec job_master::spec_of(std::size_t instance) const {
   spec.variables["ROLE_NAME"] = role.name;
   spec.variables["ROLE_RANK"] = std::to_string(job.id(instance).index);
   spec.variables["ROLE_WORLD_SIZE"] = std::to_string(role.counts.start);
-  const auto [local_rank, local_size] = local_place_of(instance);
-  spec.variables.emplace("LOCAL_RANK", std::to_string(local_rank));
-  spec.variables.emplace("LOCAL_WORLD_SIZE", std::to_string(local_size));
+  // Who sets a size sets all that depends on it.
+  if (!role.variables.contains("WORLD_SIZE")) {
+    const auto [local_rank, local_size] = local_place_of(instance);
+    spec.variables.emplace("LOCAL_RANK", std::to_string(local_rank));
+    spec.variables.emplace("LOCAL_WORLD_SIZE", std::to_string(local_size));
+  }
   spec.cpus = record.place.cpus;
   spec.gpus = record.place.gpus;
   spec.has_gpus_of_its_own = role.needs.gpus > 0;

@@ -80,8 +80,14 @@ std::optional<std::string> job_scheduler::place_again() {
 
 bool job_scheduler::is_ready(std::size_t instance) const {
   const instance_record& record = job_.at(instance);
-  if (record.phase == instance_phase::ended)
-    return record.exit && record.exit->is_success();
+  if (record.phase == instance_phase::ended) {
+    // A worker ends with its session, which ended as its controller did.
+    const auto controller = job_.session_controller_of(instance);
+    const bool is_with =
+        controller && job_.at(*controller).phase == instance_phase::ended;
+    const instance_record& ended = is_with ? job_.at(*controller) : record;
+    return ended.exit && ended.exit->is_success();
+  }
   if (record.phase != instance_phase::running) return false;
   const instance_report* const report = nodes_.current(instance, record);
   return report != nullptr && report->life == instance_life::ready;

@@ -50,6 +50,11 @@ task<void> role_core::run(runtime& rt, store& meeting, role_context::role_body b
       co_await body(inner);
       inner.cancel();
     };
+    // Where this is cut, as by a signal: a handle that lives on ends nothing.
+    const struct ending {
+      role_core& of;
+      ~ending() { of.abandon_session(); }
+    } at_last{*this};
     std::exception_ptr error;
     try {
       co_await scope::run(program);

@@ -99,6 +99,7 @@ class role_core {
   void tell_lost(const instance_id& worker, std::uint64_t incarnation,
                  const std::string& why) const;
   [[nodiscard]] task<void> end_session();
+  void abandon_session() noexcept;
   [[nodiscard]] agent_word word_of(agent_wire::word_kind kind) const;
   [[nodiscard]] agent_word progress_word() const;
   [[nodiscard]] agent_word word_of_fact(const std::string& key, const fact& own) const;

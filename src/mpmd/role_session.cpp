@@ -2,19 +2,20 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
+#include <memory>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
-#include "exception_text.hpp"
+#include "duration_text.hpp"
 #include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/coro/within.hpp"
 #include "mpmd/role_core.hpp"
 #include "mpmd/role_workers.hpp"
 #include "mpmd/worker_post.hpp"
-#include "spmd/mesh_name.hpp"
 #include "spmd/session_core.hpp"
 #include "spmd/worker_invitation.hpp"
-#include "spmd/worker_loop.hpp"
+#include "spmd/worker_process.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -28,6 +29,14 @@ static const graph_role& session_role(const job_graph& graph, const instance_id&
 
 // --- the controller -------------------------------------------------------------------
 
+/// Those that the master starts again are taken in, as often as it does.
+static session_options limits_in(const graph_role& role, session_options limits) {
+  if (limits.respawn.times == 0 && role.restarts != restart_when::never)
+    limits.respawn.times = SIZE_MAX;
+  if (limits.name == session_options().name) limits.name = role.name;
+  return limits;
+}
+
 task<session> role_core::start_session(session_options limits) {
   const graph_role& role = session_role(graph(), instance_);
   if (instance_.index != 0)
@@ -35,24 +44,28 @@ task<session> role_core::start_session(session_options limits) {
                                        instance_.text(),
                                        instance_id{role.name, 0}.text()));
   if (had_session_)
-    throw std::logic_error(fmt::format("{} has started its session", instance_.text()));
-  if (limits.window == 0)
-    throw std::invalid_argument("session: a window of no commands lets none through");
-  had_session_ = true;
-  if (limits.respawn.times == 0 && role.restarts != restart_when::never)
-    limits.respawn = {.times = role.budget.tries, .per = role.budget.per};
-  if (limits.name == session_options().name) limits.name = role.name;
+    throw std::logic_error(fmt::format("{} has had its session", instance_.text()));
+  limits = limits_in(role, limits);
+  const int count = static_cast<int>(role.counts.start) - 1;
+  check_session(count, count, limits);
   auto workers = std::make_unique<role_workers>(
-      *runtime_, *keys_, role.name, limits,
+      *keys_, role.name, incarnation_, limits,
       [this](const instance_id& worker, std::uint64_t incarnation,
              const std::string& why) { tell_lost(worker, incarnation, why); });
-  const int count = static_cast<int>(role.counts.start) - 1;
   auto core =
       std::make_shared<session_core>(*runtime_, std::move(workers), count, limits);
   session_ = core;
+  had_session_ = true;
   // From here on its end is the session's.
   session made = access::make<session>(core);
-  co_await session_core::begin(core);
+  try {
+    co_await within(session_core::begin(core), limits.start);
+  } catch (const timed_out&) {
+    failure why(cause::not_joined, core->absent_workers());
+    why.world = world_name(core->name());
+    why.operation = operation_kind::form;
+    throw world_error(std::move(why));
+  }
   co_return made;
 }
 
@@ -73,61 +86,33 @@ task<void> role_core::end_session() {
   co_await session_core::close(core);
 }
 
+void role_core::abandon_session() noexcept {
+  if (const auto core = session_.lock()) core->abandon();
+}
+
 // --- a worker -------------------------------------------------------------------------
 
-namespace {
-
-/// Joins one session of its controller's, until that is closed, the controller is gone
-/// or wants it back.
-class role_worker {
- public:
-  role_worker(runtime& rt, store& keys, const function_table& functions)
-      : runtime_(rt), keys_(keys), functions_(functions) {}
-
-  /// Returns whether the session was closed. Errors: those of `worker_loop`, but for the
-  /// break of its control world.
-  [[nodiscard]] task<bool> serve(worker_post& post, std::uint64_t number,
-                                 worker_seat seat) {
-    try {
-      loop_.emplace(runtime_, keys_, functions_, seat);
-    } catch (...) {
-      trouble_ = handled_exception_text();
-    }
-    if (!loop_) {
-      co_await keys_.set(refusal_key(seat.session, seat.id, seat.incarnation), trouble_);
-      throw std::runtime_error(trouble_);
-    }
-    // What computes, or blocks its thread, hears of no cancellation.
-    const auto end_in_a_second = [] { ::alarm(1); };
-    loop_->when_controller_is_gone(end_in_a_second);
-    auto live = [this]() -> task<bool> {
-      co_await loop_->run();
-      co_return true;
-    };
-    auto leave = [&]() -> task<void> {
-      co_await post.wanted_back(number);
-      end_in_a_second();
-    };
-    bool is_closed = false;
-    try {
-      const auto [closed, left] = co_await when_any(live(), leave());
-      is_closed = closed.has_value();
-    } catch (const world_error&) {
-      // Its controller is gone, or takes this one to be lost.
-    }
-    ::alarm(0);
-    co_return is_closed;
+/// Serves one controller. Returns whether the session was closed; otherwise the
+/// controller is gone, or has recalled this worker. Errors: those of `serve_controller`.
+static task<bool> serve_one(runtime& rt, store& keys, const function_table& functions,
+                            worker_post& post, std::uint64_t number, worker_seat seat) {
+  last_alarm at_last;
+  auto live = [&]() -> task<bool> {
+    co_await serve_controller(rt, keys, functions, std::move(seat), at_last);
+    co_return true;
+  };
+  auto leave = [&]() -> task<void> {
+    co_await post.recalled(number);
+    at_last.set();
+  };
+  try {
+    const auto [closed, left] = co_await when_any(live(), leave());
+    co_return closed.has_value();
+  } catch (const world_error&) {
+    // It takes this one to be lost, or is gone itself.
   }
-
- private:
-  runtime& runtime_;
-  store& keys_;
-  const function_table& functions_;
-  std::optional<worker_loop> loop_;
-  std::string trouble_;
-};
-
-}  // namespace
+  co_return false;
+}
 
 task<void> role_core::work(const function_table& functions) {
   const graph_role& role = session_role(graph(), instance_);
@@ -144,8 +129,9 @@ task<void> role_core::work(const function_table& functions) {
     worker_seat seat = worker_invitation::of(*invitation).seat;
     // GPUs that it does not share it counts from 0 on.
     seat.on_host = role.needs.gpus > 0 ? 0 : local_rank_;
-    role_worker once(*runtime_, *keys_, functions);
-    if (co_await once.serve(post, number, std::move(seat))) co_return;
+    const bool is_closed =
+        co_await serve_one(*runtime_, *keys_, functions, post, number, std::move(seat));
+    if (is_closed) co_return;
   }
 }
 

@@ -16,15 +16,16 @@
 
 namespace manyworlds::inline v0::detail {
 
-// A process that has ended is missed by its agent sooner, which knows why it did.
-constexpr duration patience_before_telling = std::chrono::milliseconds(300);
-constexpr duration between_tellings = std::chrono::seconds(1);
+// What a worker does for the session ends by its alarm after a second; a process that has
+// ended is missed by its agent sooner.
+constexpr duration patience_after_recall = std::chrono::milliseconds(1500);
+constexpr duration between_looks = std::chrono::seconds(1);
 
-role_workers::role_workers(runtime& rt, store& keys, std::string role,
+role_workers::role_workers(store& keys, std::string role, std::uint64_t controller,
                            const session_options& limits, lost_teller tell_lost)
-    : runtime_(rt),
-      keys_(&keys),
+    : keys_(&keys),
       role_(std::move(role)),
+      controller_(controller),
       limits_(limits),
       tell_lost_(std::move(tell_lost)) {}
 
@@ -56,8 +57,10 @@ task<void> role_workers::invite_next(seat& own, std::string invitation) {
   auto invite = [&]() -> task<void> {
     for (;;) {
       own.process = co_await own.post.free_after(own.process.number);
-      own.is_unwanted = false;
-      if (!co_await own.post.invite(own.process.number, invitation)) continue;
+      own.is_lost = false;
+      const bool is_invited =
+          co_await own.post.invite(own.process.number, controller_, invitation);
+      if (!is_invited) continue;
       auto accepted = [&]() -> task<bool> {
         co_await own.post.accepted(own.process.number);
         co_return true;
@@ -68,19 +71,22 @@ task<void> role_workers::invite_next(seat& own, std::string invitation) {
       if (has_accepted) co_return;
     }
   };
-  co_await when_any(invite(), tell_of_unwanted(own));
+  co_await when_any(invite(), tell_of_silent(own));
 }
 
-/// What the master was told may be lost on the way, with a master.
-task<void> role_workers::tell_of_unwanted(const seat& own) {
-  // A process that does not leave an earlier controller is taken to be lost as late as
-  // one of this session.
-  const time_point since = runtime_.home().now();
-  for (;; co_await sleep_for(between_tellings)) {
-    if (own.is_unwanted) tell_lost(own, "its session has lost it");
-    const bool is_late = runtime_.home().now() - since > limits_.lost_after;
-    if (is_late && own.process.number > 0 && !own.is_unwanted)
-      tell_lost(own, "it does not answer its controller");
+/// Tells of a process that neither accepts nor leaves an earlier controller for as long
+/// as a member may be silent. What is counted are answers of the store: while that is
+/// away it cannot hear of anything (law G-c). A word may be lost with a master, so it is
+/// said again.
+task<void> role_workers::tell_of_silent(seat& own) {
+  const auto most = limits_.lost_after / between_looks + 1;
+  duration::rep looks = 0;
+  for (std::uint64_t seen = 0;; co_await sleep_for(between_looks)) {
+    const free_worker now = co_await own.post.last();
+    looks = now.number == seen && seen == own.process.number ? looks + 1 : 0;
+    seen = now.number;
+    if (seen == 0 || looks == 0) continue;
+    if (own.is_lost || looks > most) tell_lost(own, "it does not answer its controller");
   }
 }
 
@@ -106,16 +112,21 @@ task<std::string> role_workers::ended(int worker) {
 /// With the session its workers are free again, or leave with its role.
 task<void> role_workers::end(int worker, duration patience) {
   seat& own = seat_of(worker);
-  if (patience > duration::zero() || own.process.number == 0) co_return;
-  auto replaced = [&]() -> task<void> {
-    static_cast<void>(co_await own.post.free_after(own.process.number));
+  const std::uint64_t number = own.process.number;
+  if (patience > duration::zero() || number == 0) co_return;
+  auto leave = [&]() -> task<void> {
+    co_await own.post.recall(number);
+    static_cast<void>(co_await own.post.free_after(number));
   };
   try {
-    co_await within(replaced(), patience_before_telling);
+    co_await within(leave(), patience_after_recall);
+    co_return;
   } catch (const timed_out&) {
-    own.is_unwanted = true;
-    tell_lost(own, "its session has lost it");
+    // It stands still, or has ended and was not started again yet.
   }
+  if (own.process.number != number) co_return;
+  own.is_lost = true;
+  tell_lost(own, "its session has lost it");
 }
 
 std::int64_t role_workers::pid(int worker) const noexcept {

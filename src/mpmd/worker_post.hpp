@@ -22,29 +22,36 @@ struct free_worker {
 };
 
 /// Each time that a worker is free it takes the next number of its instance, and waits
-/// under it. The controller invites the latest one. A number is used once, so that
-/// neither an earlier process nor an earlier controller is taken for the present one.
+/// under it. The controller invites the latest one. A number is used once, and bears the
+/// incarnations of both: an earlier process does not take the place of a later one, nor
+/// an earlier controller the worker of a later one.
 ///
-/// Errors: none; while the store is away it is tried again (law G-c). Lifetime: this and
-/// the store outlive the tasks.
+/// While the store is away an operation is tried again (law G-c). Errors: store_error for
+/// what will not pass, as another secret. Lifetime: this and the store outlive the tasks.
 class worker_post {
  public:
   worker_post(store& keys, const instance_id& worker);
 
   // --- the worker
-  /// Says that it is free. Returns its number.
+  /// Says that it is free. Returns its number. Errors: std::runtime_error if a later
+  /// incarnation of its instance is there.
   [[nodiscard]] task<std::uint64_t> announce(std::uint64_t incarnation, std::int64_t pid);
   /// Waits until it is invited, and accepts.
   [[nodiscard]] task<std::string> be_invited(std::uint64_t number);
-  /// Waits until a later controller wants it back.
-  [[nodiscard]] task<void> wanted_back(std::uint64_t number);
+  /// Waits until it is told to leave the session to which it was invited.
+  [[nodiscard]] task<void> recalled(std::uint64_t number);
 
   // --- the controller
+  /// Returns the latest that was free; number 0 if none was.
+  [[nodiscard]] task<free_worker> last();
   /// Waits until one is free of a higher number than that, and returns the latest.
   [[nodiscard]] task<free_worker> free_after(std::uint64_t number);
-  /// Invites it. False: an earlier controller has, and the worker hears that it is wanted
-  /// back.
-  [[nodiscard]] task<bool> invite(std::uint64_t number, std::string invitation);
+  /// Invites it, as that incarnation of the controller. False: an earlier one has, and
+  /// the worker is recalled. Errors: std::runtime_error if a later one has.
+  [[nodiscard]] task<bool> invite(std::uint64_t number, std::uint64_t controller,
+                                  std::string invitation);
+  /// Tells it to leave its session, and to be free again.
+  [[nodiscard]] task<void> recall(std::uint64_t number);
   /// Waits until it has accepted.
   [[nodiscard]] task<void> accepted(std::uint64_t number);
 

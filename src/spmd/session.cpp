@@ -175,10 +175,7 @@ task<void> mesh::upload(std::string file, source_position where) const {
 
 // --- sessions ------------------------------------------------------------
 
-namespace {
-
-/// Refuses what no session can be made of.
-void check_start(int workers, int per_host, const session_options& limits) {
+void detail::check_session(int workers, int per_host, const session_options& limits) {
   if (workers < 1) throw std::invalid_argument("session: it has no workers");
   if (static_cast<std::size_t>(workers) > command_wire::most_members) {
     throw std::invalid_argument("session: " + std::to_string(workers) +
@@ -188,6 +185,8 @@ void check_start(int workers, int per_host, const session_options& limits) {
     throw std::invalid_argument("session: a window of no commands lets none through");
   static_cast<void>(device_list_of(limits, per_host));
 }
+
+namespace {
 
 /// Refuses a handle without a session, like one that was moved from.
 const std::shared_ptr<session_core>& existing_session(
@@ -223,13 +222,13 @@ task<session> detail::start_session(runtime& rt, std::unique_ptr<worker_source> 
 }
 
 task<session> session::start(runtime& rt, threads how) {
-  check_start(how.workers(), how.workers(), how.limits());
+  check_session(how.workers(), how.workers(), how.limits());
   auto source = std::make_unique<thread_source>(rt, how.functions(), how.limits());
   co_return co_await start_session(rt, std::move(source), how.workers(), how.limits());
 }
 
 task<session> session::start(runtime& rt, processes how) {
-  check_start(how.workers, how.workers, how.limits);
+  check_session(how.workers, how.workers, how.limits);
   if (how.how == nullptr && how.program.empty())
     throw std::invalid_argument("session: its workers have no program");
   process_options program =
@@ -251,7 +250,7 @@ task<session> session::start(runtime& rt, nodes how) {
   const int workers = how.count > most || how.workers_per_node > most
                           ? most + 1
                           : how.count * how.workers_per_node;
-  check_start(workers, how.workers_per_node, how.limits);
+  check_session(workers, how.workers_per_node, how.limits);
   auto source = std::make_unique<node_source>(rt, how);
   co_return co_await start_session(rt, std::move(source), workers, how.limits);
 }

@@ -100,13 +100,16 @@ task<void> session_core::begin(std::shared_ptr<session_core> self) {
   self->watch_.show();
   (void)self->runtime_.start(hold(self));
   self->has_begun_ = true;
-  std::string absent;
   for (const auto& link : self->links_) {
     co_await link->decided();
-    if (link->state() == worker_state::ready) continue;
-    absent += fmt::format("{}worker {}: {}", absent.empty() ? "" : "; ", link->id(),
-                          link->loss());
+    while (link->state() == worker_state::lost && self->source_->comes_again() &&
+           !self->is_ending()) {
+      link->decided().reset();
+      link->wanted().set();
+      co_await link->decided();
+    }
   }
+  const std::string absent = self->absent_workers();
   if (absent.empty()) {
     self->has_started_ = true;
     // One may be gone again already.
@@ -119,6 +122,16 @@ task<void> session_core::begin(std::shared_ptr<session_core> self) {
   why.world = world_name(self->name_);
   why.operation = operation_kind::form;
   throw world_error(std::move(why));
+}
+
+std::string session_core::absent_workers() const {
+  std::string absent;
+  for (const auto& link : links_) {
+    if (link->state() == worker_state::ready) continue;
+    absent += fmt::format("{}worker {}: {}", absent.empty() ? "" : "; ", link->id(),
+                          link->loss().empty() ? "it is awaited" : link->loss());
+  }
+  return absent;
 }
 
 task<void> session_core::hold(std::shared_ptr<session_core> self) {
@@ -276,7 +289,8 @@ task<void> session_core::live(worker_link& link) {
       // It lives, silent or cut off: it is killed below.
     }
     lose(link, why, how);
-    co_await source_->end(link.id(), 0s);
+    // Those that leave in order are waited for at the end.
+    if (!closing_.is_set()) co_await source_->end(link.id(), 0s);
     co_await link.wanted();
     link.wanted().reset();
   }

@@ -54,6 +54,8 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   /// Starts all workers. Errors: world_error (`not_joined`).
   [[nodiscard]] static task<void> begin(std::shared_ptr<session_core> self);
   [[nodiscard]] static task<void> close(std::shared_ptr<session_core> self);
+  /// Says which workers are not there, and why.
+  [[nodiscard]] std::string absent_workers() const;
   /// Ends without waiting: the handle is dropped.
   void abandon() noexcept;
   [[nodiscard]] executor& home() noexcept;
@@ -184,6 +186,9 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   event dropped_;
   event over_;
 };
+
+/// Refuses what no session can be made of. Errors: std::invalid_argument.
+void check_session(int workers, int per_host, const session_options& limits);
 
 /// Starts a session with workers of a source. Errors: those of `session::start`.
 [[nodiscard]] task<session> start_session(runtime& rt,

@@ -1,19 +1,15 @@
 #include "manyworlds/spmd/worker_main.hpp"
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
-#include <optional>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "exception_text.hpp"
 #include "manyworlds/store/tcp_store.hpp"
 #include "manyworlds/world/runtime.hpp"
-#include "spmd/mesh_name.hpp"
 #include "spmd/worker_invitation.hpp"
+#include "spmd/worker_process.hpp"
 
 namespace manyworlds::inline v0 {
 
@@ -27,24 +23,6 @@ std::string session_variable(const char* name) {
   std::string value = found ? found : "";
   ::unsetenv(name);
   return value;
-}
-
-task<void> serve_controller(runtime& rt, store& meeting, const function_table& functions,
-                            worker_seat seat) {
-  std::optional<worker_loop> loop;
-  std::string trouble;
-  try {
-    loop.emplace(rt, meeting, functions, seat);
-  } catch (...) {
-    trouble = handled_exception_text();
-  }
-  if (!loop) {
-    co_await meeting.set(refusal_key(seat.session, seat.id, seat.incarnation), trouble);
-    throw std::runtime_error(trouble);
-  }
-  // What computes, or blocks its thread, hears of no cancellation.
-  loop->when_controller_is_gone([] { ::alarm(1); });
-  co_await loop->run();
 }
 
 }  // namespace
@@ -67,9 +45,10 @@ int worker_main(const function_table& functions, int, const char* const* argv) n
     options.secret = session_variable(worker_invitation::link_secret_variable);
     tcp_store_options how;
     how.secret = session_variable(worker_invitation::store_secret_variable);
+    last_alarm at_last;
     runtime rt(options);
     tcp_store meeting(rt, given.store, how);
-    rt.run(serve_controller(rt, meeting, functions, std::move(given.seat)));
+    rt.run(serve_controller(rt, meeting, functions, std::move(given.seat), at_last));
     return 0;
   } catch (...) {
     std::fprintf(stderr, "%s: %s\n", program, handled_exception_text().c_str());

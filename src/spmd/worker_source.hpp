@@ -32,6 +32,8 @@ class worker_source {
   /// Starts the incarnation, which joins by itself, here or its node's agent.
   /// Precondition: the one before was ended. Errors: what cannot be started, as text.
   [[nodiscard]] virtual task<void> start(int worker, std::uint64_t incarnation) = 0;
+  /// Returns whether a worker that is lost at the start of the session comes again.
+  [[nodiscard]] virtual bool comes_again() const noexcept { return false; }
   /// Waits until it has ended by itself, and says how. Errors: none.
   [[nodiscard]] virtual task<std::string> ended(int worker) = 0;
   /// Ends what is left of it, after `patience` by force where that is possible. Errors:

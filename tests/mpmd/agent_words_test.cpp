@@ -63,11 +63,13 @@ detail::agent_word full_word(word_kind kind) {
     word.spec.facts = {{"k", std::string("\0\xff", 2)}};
   }
   const bool is_fact = kind == word_kind::fact || kind == word_kind::fact_recorded;
-  if (kind == word_kind::progress || is_fact) word.steps = 8;
+  const bool is_loss = kind == word_kind::lost;
+  if (kind == word_kind::progress || is_fact || is_loss) word.steps = 8;
   if (is_fact) word.key = "k";
   if (is_fact || kind == word_kind::join) word.value = std::string("\0\xff", 2);
-  if (kind == word_kind::refusal) word.value = "another agent serves it";
-  if (kind == word_kind::ask || kind == word_kind::answer) word.about = {"a", 2};
+  if (kind == word_kind::refusal || is_loss) word.value = "another agent serves it";
+  if (kind == word_kind::ask || kind == word_kind::answer || is_loss)
+    word.about = {"a", 2};
   if (kind == word_kind::answer) word.is_handled = true;
   if (kind == word_kind::end) word.drains = true;
   return word;

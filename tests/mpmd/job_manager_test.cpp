@@ -555,8 +555,8 @@ void live_through_trouble(managed_job& job) {
 std::string text_of_job(const managed_job& job) {
   const mw::detail::job_record& record = job.context().job();
   return "exit code " + std::to_string(record.exit_code) + ", restarts " +
-         std::to_string(record.restart_count) + ", " + std::string(name_of(record.stage)) +
-         ": " + record.why + "\n";
+         std::to_string(record.restart_count) + ", " +
+         std::string(name_of(record.stage)) + ": " + record.why + "\n";
 }
 
 /// What is recorded, without what depends on when and where it was: an end that was
@@ -623,17 +623,18 @@ void check_each_step(std::size_t first, int exit_code, End end) {
 
 }  // namespace
 
-TEST_CASE("graph B56, G-a to G-f: a master that dies before any one step changes no end") {
-  check_each_step(
-      0, 5, [](managed_job& job) { CHECK(job.end_program(id("driver", 0), 5)); });
+TEST_CASE(
+    "graph B56, G-a to G-f: a master that dies before any one step changes no end") {
+  check_each_step(0, 5,
+                  [](managed_job& job) { CHECK(job.end_program(id("driver", 0), 5)); });
 }
 
 TEST_CASE("graph B56: that an instance was the last of its role is not forgotten") {
   // From about where the job is in the middle of its trouble.
   constexpr std::size_t late = 100;
   SUBCASE("it is never started again") {
-    check_each_step(
-        late, 6, [](managed_job& job) { CHECK(job.end_program(id("main", 0), 6)); });
+    check_each_step(late, 6,
+                    [](managed_job& job) { CHECK(job.end_program(id("main", 0), 6)); });
   }
   SUBCASE("all budgets are spent") { check_each_step(late, 1, fail_too_often); }
 }

@@ -35,7 +35,7 @@ void say(const std::string& line) {
 }
 
 /// Each worker has loaded 100 and its number: three of them have 303.
-mw::task<void> call_for_ever(mw::session& workers) {
+mw::task<void> call_till_cancelled(mw::session& workers) {
   const auto loaded = co_await workers.call(load, 100).replayable();
   bool is_well = false;
   for (;;) {
@@ -70,7 +70,8 @@ mw::task<void> control(mw::role_context& self) {
   for (const mw::session_worker& each : workers.describe())
     say("worker " + std::to_string(each.id) + " is process " + std::to_string(each.pid));
   self.ready();
-  co_await mw::when_any(call_for_ever(workers), tell_events(workers), self.leaving());
+  co_await mw::when_any(call_till_cancelled(workers), tell_events(workers),
+                        self.leaving());
   say("leaves");
   // A controller that is told to forget this leaves its workers to their agents.
   if (self.graph().find_role("forgetful") == nullptr) co_await workers.close();

@@ -87,6 +87,9 @@ TEST_CASE(
     "graph G-f: a session that ends in order ends its workers, and the job with it") {
   managed_job job(training_job(), {"a"});
   job.settle();
+  // What has become of earlier incarnations of workers does not count.
+  REQUIRE(job.end_program(trainer(1), 9));
+  job.settle();
   REQUIRE(job.end_program(trainer(0), 0));
   // A master that dies between the records of the controller and its workers.
   job.turn(1);
@@ -94,12 +97,65 @@ TEST_CASE(
   CHECK(job.stage() == job_stage::stopped);
   CHECK(job.manager().context().job().exit_code == 0);
   CHECK(job.living() == 0);
-  CHECK(job.starts(trainer(1)) == 1);
+  CHECK(job.starts(trainer(1)) == 2);
+  CHECK(job.starts(trainer(2)) == 1);
 }
 
 TEST_CASE(
-    "graph B45: a controller that is given up restarts the job, though workers are "
-    "left") {
+    "graph: the workers of a session that is closed come again with its controller") {
+  mw::job_graph g = training_job();
+  g.role("after").run({"after"}).after("trainer");
+  managed_job job(g, {"a"});
+  job.settle();
+  for (const std::uint32_t worker : {1U, 2U, 3U})
+    REQUIRE(job.end_program(trainer(worker), 0));
+  job.settle();
+  CHECK(job.stage() == job_stage::running);
+  REQUIRE(job.end_program(trainer(0), 1));
+  job.settle();
+  for (const std::uint32_t each : {0U, 1U, 2U, 3U}) {
+    CHECK(job.incarnation(trainer(each)) == 2);
+    CHECK(job.is_ready(trainer(each)));
+  }
+  CHECK(job.record(trainer(1)).failures.empty());
+}
+
+TEST_CASE(
+    "graph: what comes after a session comes again though its workers were stopped") {
+  mw::job_graph g("training");
+  g.role("trainer").run({"trainer"}).count(4).session();
+  g.role("after").run({"after"}).after("trainer").driver();
+  managed_job job(g, {"a"});
+  job.settle();
+  REQUIRE(job.end_program(trainer(0), 0));
+  job.settle();
+  REQUIRE(job.end_program({"after", 0}, 1));
+  job.settle();
+  CHECK(job.incarnation({"after", 0}) == 2);
+  CHECK(job.is_ready({"after", 0}));
+}
+
+TEST_CASE(
+    "graph B49: a loss that its agent tells of too is asked about, and charged once") {
+  mw::job_graph g("training");
+  g.role("boss").run({"boss"});
+  g.role("trainer").run({"trainer"}).count(3).controller("boss").session();
+  managed_job job(g, {"a"});
+  job.settle();
+  REQUIRE(job.end_program(trainer(2), 5));
+  job.turn();
+  REQUIRE(job.asked() == trainer(2));
+  job.manager().lost_to_session(loss_of(2, 1));
+  job.turn();
+  // It is not decided before the controller has answered.
+  CHECK(job.incarnation(trainer(2)) == 1);
+  job.manager().answered(trainer(2), 1, true);
+  job.settle();
+  CHECK(job.incarnation(trainer(2)) == 2);
+  CHECK(job.record(trainer(2)).failures.size() == 1);
+}
+
+TEST_CASE("graph B45: a controller that is given up restarts the job") {
   mw::job_graph g = training_job();
   g.role("trainer").count(1, 4, 4).restart(mw::restart_when::on_failure,
                                            {1, std::chrono::minutes(1)});
@@ -130,4 +186,11 @@ TEST_CASE("graph: a session that tells its steps and stands still for a minute i
   const auto due = job.manager().next_due(job.now());
   REQUIRE(due);
   CHECK(*due == job.now() + 60'000);
+  // While a worker is away its controller waits, and does not stand still.
+  job.let_pass(50'000);
+  REQUIRE(job.end_program(trainer(2), 1));
+  job.turn();
+  job.let_pass(20'000);
+  job.turn();
+  CHECK(job.record(trainer(0)).failures.empty());
 }

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <stdexcept>
 #include <string>
 
 #include "manyworlds/coro/when_all.hpp"
@@ -39,7 +40,7 @@ TEST_CASE("a free worker is found, invited, and accepts") {
     };
     const auto control = [&]() -> mw::task<free_worker> {
       const free_worker found = co_await of.controller.free_after(0);
-      const bool is_mine = co_await of.controller.invite(found.number, "come");
+      const bool is_mine = co_await of.controller.invite(found.number, 1, "come");
       CHECK(is_mine);
       co_await of.controller.accepted(found.number);
       co_return found;
@@ -52,23 +53,67 @@ TEST_CASE("a free worker is found, invited, and accepts") {
   rt.run(meet());
 }
 
-TEST_CASE("what an earlier controller has invited is wanted back, and taken when free") {
+TEST_CASE("what an earlier controller has invited is recalled, and taken when free") {
   both_ends of;
   mw::runtime rt;
   const auto meet = [&]() -> mw::task<void> {
     const std::uint64_t first = co_await of.worker.announce(1, 5);
-    const bool was_invited = co_await of.controller.invite(first, "to the earlier one");
+    const bool was_invited =
+        co_await of.controller.invite(first, 1, "to the earlier one");
     REQUIRE(was_invited);
     CHECK(co_await of.worker.be_invited(first) == "to the earlier one");
-    const bool is_invited = co_await of.controller.invite(first, "to the later one");
+    const bool is_invited = co_await of.controller.invite(first, 2, "to the later one");
     CHECK_FALSE(is_invited);
-    co_await of.worker.wanted_back(first);
+    co_await of.worker.recalled(first);
     const std::uint64_t second = co_await of.worker.announce(1, 5);
     CHECK(second == first + 1);
     const free_worker found = co_await of.controller.free_after(first);
     CHECK(found.number == second);
-    const bool is_taken = co_await of.controller.invite(second, "to the later one");
+    const bool is_taken = co_await of.controller.invite(second, 2, "to the later one");
     CHECK(is_taken);
+  };
+  rt.run(meet());
+}
+
+TEST_CASE("graph G-a: an earlier controller takes no worker of a later one") {
+  both_ends of;
+  mw::runtime rt;
+  const auto meet = [&]() -> mw::task<void> {
+    const std::uint64_t number = co_await of.worker.announce(1, 5);
+    const bool is_invited = co_await of.controller.invite(number, 2, "to the later one");
+    REQUIRE(is_invited);
+    CHECK(co_await of.worker.be_invited(number) == "to the later one");
+    bool is_over = false;
+    try {
+      static_cast<void>(co_await of.controller.invite(number, 1, "to the earlier one"));
+    } catch (const std::runtime_error&) {
+      is_over = true;
+    }
+    CHECK(is_over);
+    bool is_recalled = true;
+    try {
+      co_await mw::within(of.worker.recalled(number), 50ms);
+    } catch (const mw::timed_out&) {
+      is_recalled = false;
+    }
+    CHECK_FALSE(is_recalled);
+  };
+  rt.run(meet());
+}
+
+TEST_CASE("graph G-a: an earlier incarnation does not take a later one's place") {
+  both_ends of;
+  mw::runtime rt;
+  const auto meet = [&]() -> mw::task<void> {
+    CHECK(co_await of.worker.announce(2, 5) == 1);
+    bool is_refused = false;
+    try {
+      static_cast<void>(co_await of.worker.announce(1, 4));
+    } catch (const std::runtime_error&) {
+      is_refused = true;
+    }
+    CHECK(is_refused);
+    CHECK((co_await of.controller.last()).incarnation == 2);
   };
   rt.run(meet());
 }
@@ -79,7 +124,7 @@ TEST_CASE("an invitation is the caller's own when it is made again after a lost 
   const auto meet = [&]() -> mw::task<void> {
     const std::uint64_t number = co_await of.worker.announce(1, 5);
     for (int tries = 0; tries < 2; ++tries) {
-      const bool is_mine = co_await of.controller.invite(number, "come");
+      const bool is_mine = co_await of.controller.invite(number, 1, "come");
       CHECK(is_mine);
     }
   };

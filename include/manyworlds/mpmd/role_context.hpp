@@ -127,26 +127,31 @@ class role_context : public launch_context {
   ///     const int exit_code = self.run(rt, body);
   ///
   /// The job's agents start a worker's process again by the role's `restart`, and the
-  /// session takes it in: at `session::respawn`, or unasked. If `limits.respawn` allows
-  /// none, the budget of the role's restarts is taken. A worker that is silent, or stuck
-  /// where `on_stuck` kills it, is told to the master, which ends it and starts the next.
-  /// Nothing else of the job hears of any of this, until the budget is used up.
+  /// session takes it in: at `session::respawn`, and unasked unless the role restarts
+  /// nothing or `limits.respawn` says how often. `respawn` of a worker that is there, and
+  /// `stuck_worker::kill`, let it drop what it has in its process. One that does not do
+  /// so in 1.5 s, as it stands still, is told to the master. That ends it after the
+  /// role's `grace`, counts that as its failure, and starts the next. Neighbours hear of
+  /// none of this, until the budget is used up.
   ///
   /// When the controller dies, its workers stay: they cancel what they do and wait for
   /// its next incarnation, which begins a session with registers that are empty. When it
-  /// has ended with 0, they end too. Lifetime: the session ends with `run` at the latest.
+  /// has ended for good, they end too. Lifetime: the session ends with `run`.
   ///
   /// Errors: std::logic_error in another role or instance, and for a second session;
-  /// those of `session::start`.
+  /// those of `session::start`. Within `limits.start`, in all, workers that are lost come
+  /// again.
   [[nodiscard]] task<manyworlds::session> session(session_options limits = {});
   /// Serves the sessions of such a role's controller as a worker, until one is closed.
   /// This instance is ready once it waits for the first. With `nccl` its device is the
   /// one of its number on its node, `LOCAL_RANK`; the first one that it sees if the role
-  /// asks for GPUs. A function that has not ended a second after the controller is gone
-  /// ends the process, by SIGALRM. Lifetime: the table outlives it.
+  /// asks for GPUs; two that moved may have the same then. A function on the compute
+  /// thread (`blocking`) that has not ended a second after the controller is gone ends
+  /// the process, by SIGALRM. Lifetime: the table outlives it.
   ///
   /// Errors: std::logic_error in another role, or in instance 0; what keeps it from
-  /// having its device; value_error if the controller contradicts itself.
+  /// having its device; value_error if the controller contradicts itself;
+  /// std::runtime_error if a later incarnation of this instance works already.
   [[nodiscard]] task<void> work(const function_table& functions);
 
   /// Returns the next change at an edge that one of these keeps. Of 1,024 that wait,
