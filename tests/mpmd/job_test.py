@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from one_host import LIMIT, MWGRAPH, ROLE_USER, Job, end_what_is_left, gone, graph, parent_of
+from one_host import LIMIT, MWGRAPH, ROLE_USER, Job, end_what_is_left, gone, graph, parent_of, until
 
 JOB_CLIENT_USER = os.path.abspath(sys.argv[3])
 
@@ -85,6 +85,51 @@ def a_killed_agent_takes_its_processes_with_it_and_they_are_placed_again():
     gone(after.values())
 
 
+def a_master_that_dies_while_it_takes_agents_starts_nothing_twice():
+    """graph B68, G-a: at several moments, from an agent's first word to its last order."""
+    starts = os.path.abspath("starts")
+    run = f'run = ["/bin/sh", "-c", "echo $MANYWORLDS_INSTANCE $MANYWORLDS_INCARNATION >> {starts}; exec {ROLE_USER}"]'
+    text = graph("taken").replace(f'run = ["{ROLE_USER}"]', run)
+    text += '[[place]]\nrule = "spread"\nroles = ["prefill", "decode"]\n'
+    job = Job("taken", text, more=["--nodes", "3"])
+    until(lambda: os.path.exists("jobs/taken/job.json"), "the job cannot be found")
+    agents = {node: job.agent(node) for node in "bc"}
+    longest = 0.0
+    try:
+        for moment in (0.0, 0.02, 0.05):
+            time.sleep(moment)
+            job.kill_master()
+        before = job.until_ready(3)
+        for moment in (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12):
+            status = job.status()
+            term, places = status["term"], {i["instance"]: i["node"] for i in status["instances"]}
+            node = next((n for n in "bc" if n in places.values()), "b")
+            lost = {instance: before[instance] for instance in places if places[instance] == node}
+            agents[node].kill()
+            agents[node].wait(LIMIT)
+            agents[node] = job.agent(node)
+            time.sleep(moment)
+            began = time.monotonic()
+            assert job.kill_master()
+            until(lambda: job.status().get("term", 0) > term, "no master has followed")
+            longest = max(longest, time.monotonic() - began)
+            after = job.until_ready(3, lost)
+            assert {k: v for k, v in after.items() if k not in lost}.items() <= before.items(), (before, after)
+            before = after
+        with open(starts, encoding="ascii") as file:
+            started = file.read().splitlines()
+        assert len(started) == len(set(started)), started
+        assert job.end() == 0
+    finally:
+        for agent in agents.values():
+            agent.kill()
+            agent.wait(LIMIT)
+    gone(before.values())
+    # The goal is a second; this machine may be busy.
+    assert longest < LIMIT / 2, longest
+    return f"a master was back after {longest:.2f} s at most"
+
+
 def a_job_ends_with_the_code_of_its_driver():
     """graph B11, B46, B47."""
     job = Job(
@@ -151,7 +196,7 @@ with tempfile.TemporaryDirectory() as folder:
         for name, claim in list(globals().items()):
             if callable(claim) and name.startswith(("a_", "what_")):
                 began = time.monotonic()
-                claim()
-                print(f"{name.replace('_', ' ')}: {time.monotonic() - began:.1f} s", flush=True)
+                said = claim()
+                print(f"{name.replace('_', ' ')}: {time.monotonic() - began:.1f} s {said or ''}", flush=True)
     finally:
         end_what_is_left(os.path.realpath(folder))
