@@ -96,11 +96,11 @@ def a_master_that_dies_while_it_takes_agents_starts_nothing_twice():
     agents = {node: job.agent(node) for node in "bc"}
     longest = 0.0
     try:
-        for moment in (0.0, 0.02, 0.05):
+        for moment in (0.0, 0.05):
             time.sleep(moment)
             job.kill_master()
         before = job.until_ready(3)
-        for moment in (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12):
+        for moment in (0.0, 0.02, 0.04, 0.08):
             status = job.status()
             term, places = status["term"], {i["instance"]: i["node"] for i in status["instances"]}
             node = next((n for n in "bc" if n in places.values()), "b")
@@ -125,7 +125,7 @@ def a_master_that_dies_while_it_takes_agents_starts_nothing_twice():
             agent.kill()
             agent.wait(LIMIT)
     gone(before.values())
-    # The goal is a second; this machine may be busy.
+    # The goal is a second, but the pause ahead of a master grows from death to death, up to two.
     assert longest < LIMIT / 2, longest
     return f"a master was back after {longest:.2f} s at most"
 
@@ -163,6 +163,25 @@ def a_job_that_is_run_ends_with_its_command_and_one_that_is_started_does_not():
     assert job.ask("stop").returncode == 0
     assert job.ask("wait").returncode == 0
     gone(pids.values())
+    # What has ended is found, too, and stopping it is no error.
+    assert job.ask("wait").returncode == 0
+    assert job.ask("stop").returncode == 0
+    assert "stopped (mwgraph stop)" in job.ask("status").stdout
+
+
+def what_a_master_of_another_version_leaves_out_is_not_missed():
+    os.makedirs("jobs/other", exist_ok=True)
+    with open("other.toml", "w", encoding="utf-8") as file:
+        file.write(graph("other"))
+    for told in ('{"stage": "stopped"}', '{"stage": "stopped", "events": 1, "instances": {}, "nodes": null}'):
+        with open("jobs/other/ended.json", "w", encoding="utf-8") as file:
+            file.write(told)
+        for command, code in (["status"], 0), (["events"], 0), (["why", "decode.0"], 2), (["wait"], 1):
+            line = [MWGRAPH, command[0], "other", *command[1:], "--folder", os.path.abspath("jobs")]
+            done = subprocess.run(line, capture_output=True, text=True, timeout=LIMIT)
+            assert done.returncode == code, done
+        line = [MWGRAPH, "picture", "other.toml", "--live", "--folder", os.path.abspath("jobs")]
+        assert subprocess.run(line, capture_output=True, text=True, timeout=LIMIT).returncode == 0
 
 
 def what_fits_nowhere_starts_nothing():

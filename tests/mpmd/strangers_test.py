@@ -47,9 +47,10 @@ class Target:
         count = self.job.count("decode.0")
         until(lambda: self.job.count("decode.0") > count, "its facts are no longer recorded")
 
-    def speak(self, command, store, *more, name="target"):
-        line = [MWGRAPH, command, name, "--store", "{}:{}".format(*store), *more]
-        return subprocess.run(line, capture_output=True, text=True, timeout=LIMIT)
+    def begin(self, words, *more, store=None):
+        """Starts mwgraph with the job's store, or what stands before it."""
+        line = [MWGRAPH, words[0], "target", "--store", "{}:{}".format(*(store or self.store)), *words[1:], *more]
+        return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def at_once(attack, *arguments):
@@ -76,19 +77,19 @@ def without_the_secret_nothing_is_told(target):
     with open("wrong", "w", encoding="ascii") as file:
         file.write("0" * 64 + "\n")
     os.chmod("wrong", 0o600)
-    secrets = (["--insecure"], ["--secret-file", "wrong"])
-    store = "{}:{}".format(*target.store)
-    agents = [subprocess.Popen([MWGRAPH, "agent", "target", "--store", store, "--node", "stranger", *secret],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for secret in secrets]
-
-    def ask(command, secret):
-        done = target.speak(command, target.store, *secret)
-        assert done.returncode == 1 and "secret" in done.stderr, done
-    # They try again for seconds before they give up; the agents do so until they are told to end.
-    at_once(ask, ["status", "stop"] * 2, [secret for secret in secrets for _ in range(2)])
-    for agent in agents:
-        agent.kill()
-        agent.wait()
+    # Without a secret they try again for seconds, and an agent does so until it is told to end.
+    agent = ["agent", "--node", "stranger"]
+    tries = [(["status"], "--insecure"), (["stop"], "--insecure"), (agent, "--insecure"),
+             (agent, "--secret-file", "wrong")]
+    still_trying = [target.begin(*words) for words in tries]
+    for command in ("status", "stop"):
+        stranger = target.begin([command], "--secret-file", "wrong")
+        said = stranger.communicate(timeout=LIMIT)[0]
+        assert stranger.returncode == 1 and "have different secrets" in said, said
+    for stranger in still_trying:
+        stranger.kill()
+        said = stranger.communicate(timeout=LIMIT)[0]
+        assert stranger.returncode != 0 and "stage" not in said, said
     assert [each["name"] for each in target.job.status()["nodes"]] == ["here"]
 
 
@@ -96,8 +97,7 @@ def what_was_said_once_is_refused_when_it_is_repeated(target):
     """A client's order to stop, as it was recorded on its way and never arrived."""
     word = b"target/stop"
     recorder = Recorder(target.store, held=word)
-    line = [MWGRAPH, "stop", "target", "--store", "{}:{}".format(*recorder.address), "--secret-file", target.secret]
-    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as client:
+    with target.begin(["stop"], "--secret-file", target.secret, store=recorder.address) as client:
         said = until(lambda: next((each for each in recorder.said if each and word in each[-1]), None),
                      "the order was never sent")
         client.kill()
@@ -122,7 +122,7 @@ def a_job_that_strangers_reach_ends_in_order():
             each.close()
     # The order that was recorded does stop the job, if it is said by one that knows the secret.
     recorder = Recorder(target.store)
-    assert target.speak("stop", recorder.address, "--secret-file", target.secret).returncode == 0
+    assert target.begin(["stop"], "--secret-file", target.secret, store=recorder.address).wait(LIMIT) == 0
     assert target.job.process.wait(LIMIT) == 0
     recorder.close()
     gone(target.pids.values())
