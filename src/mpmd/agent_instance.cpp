@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 #include <utility>
 
 #include "exception_text.hpp"
+#include "io/process_list.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/process_address.hpp"
@@ -20,19 +18,6 @@
 namespace manyworlds::inline v0::detail {
 
 using agent_wire::word_kind;
-
-/// Returns the 22nd field of /proc/PID/stat; 0 where there is none.
-static std::uint64_t start_time_of(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string all{std::istreambuf_iterator<char>(file), {}};
-  // The name, in parentheses, may hold spaces and parentheses.
-  const std::size_t name_end = all.rfind(')');
-  if (name_end == std::string::npos) return 0;
-  std::istringstream in(all.substr(name_end + 1));
-  std::string field;
-  for (int i = 3; i <= 22; ++i) in >> field;
-  return std::strtoull(field.c_str(), nullptr, 10);
-}
 
 static std::string joined(const std::vector<std::string>& all) {
   std::string text;
@@ -106,7 +91,8 @@ task<void> agent_instance::run(std::shared_ptr<agent_instance> self) {
     }
     if (has_started && !own.is_told_to_end_) {
       own.report_.pid = own.process_->pid();
-      own.report_.start_time = start_time_of(own.process_->pid());
+      if (const auto seen = look_at_process(own.process_->pid()))
+        own.report_.start_time = seen->started;
       own.become(own.spec_.waits_until_ready ? instance_life::running
                                              : instance_life::ready);
     }

@@ -7,9 +7,9 @@
 #include <set>
 #include <utility>
 
-#include "mpmd/byte_size.hpp"
 #include "mpmd/context_log.hpp"
 #include "mpmd/etcd_trouble.hpp"
+#include "mpmd/graph_units.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -107,4 +107,12 @@ std::string exact_size_text(std::uint64_t bytes) {
   return fmt::format("{}{}", bytes / in->of, in->name);
 }
 
+std::string byte_size_text(std::uint64_t bytes) {
+  const unit* in = sizes;
+  while (in->of > bytes && in->of != 1) ++in;
+  if (bytes % in->of == 0) return fmt::format("{} {}", bytes / in->of, in->name);
+  const double parts = static_cast<double>(bytes) / static_cast<double>(in->of);
+  return fmt::format("{:.1f} {}", parts, in->name);
+}
+
 }  // namespace manyworlds::inline v0::detail

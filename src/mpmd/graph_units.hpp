@@ -22,5 +22,8 @@ namespace manyworlds::inline v0::detail {
 [[nodiscard]] std::optional<std::uint64_t> parse_size(std::string_view text) noexcept;
 /// Returns a text that reads back equal, in the largest binary unit that divides it.
 [[nodiscard]] std::string exact_size_text(std::uint64_t bytes);
+/// Returns a size for people, as "64 GiB", or "1.5 GiB" for what is no whole number: it
+/// does not read back.
+[[nodiscard]] std::string byte_size_text(std::uint64_t bytes);
 
 }  // namespace manyworlds::inline v0::detail

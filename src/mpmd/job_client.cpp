@@ -21,6 +21,7 @@
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/worker_thread.hpp"
 #include "manyworlds/mpmd/graph_error.hpp"
+#include "manyworlds/store/store_error.hpp"
 #include "mpmd/job_address.hpp"
 #include "mpmd/job_meeting.hpp"
 #include "mpmd/job_store.hpp"
@@ -88,27 +89,59 @@ static tcp_store_options client_with(const std::string& secret_file) {
 
 class job_client_core {
  public:
-  job_client_core(runtime& rt, job_address at, job_client::options options)
-      : at_(std::move(at)),
-        options_(std::move(options)),
-        store_(open_job_store(rt, at_.store, client_with(at_.secret_file))),
-        meeting_(*store_, at_.job) {}
+  job_client_core(runtime& rt, std::string job, job_client::options options)
+      : job_(std::move(job)), options_(std::move(options)) {
+    if (end_told()) return;
+    try {
+      const job_address at = address();
+      store_ = open_job_store(rt, at.store, client_with(at.secret_file));
+    } catch (const std::runtime_error&) {
+      // It may have ended since.
+      if (!end_told()) throw;
+      return;
+    }
+    meeting_.emplace(*store_, job_);
+  }
 
-  [[nodiscard]] const std::string& job() const noexcept { return at_.job; }
-  [[nodiscard]] job_meeting& meeting() noexcept { return meeting_; }
+  [[nodiscard]] const std::string& job() const noexcept { return job_; }
   /// The store of a job that was started here goes with it; what was told last stays.
   [[nodiscard]] task<job_status> status() {
+    if (const auto end = end_told()) co_return status_from(*end);
     std::optional<std::string> told;
-    if (options_.store.empty()) told = end_of_job(options_.folder, at_.job);
-    if (!told) told = co_await meeting_.published();
+    try {
+      if (meeting_) told = co_await meeting_->published();
+    } catch (const store_error&) {
+      const auto end = end_told();
+      if (!end) throw;
+      told = end;
+    }
     co_return status_from(told.value_or(""));
+  }
+  /// What is over has nothing to stop.
+  [[nodiscard]] task<void> stop(std::string why) {
+    if (!meeting_ || end_told()) co_return;
+    try {
+      co_await meeting_->ask_to_stop(std::move(why));
+    } catch (const store_error&) {
+      if (!end_told()) throw;
+    }
   }
 
  private:
-  const job_address at_;
+  [[nodiscard]] job_address address() const {
+    if (options_.store.empty()) return address_of_job(options_.folder, job_);
+    return {job_, options_.store, options_.secret_file};
+  }
+  [[nodiscard]] std::optional<std::string> end_told() const {
+    if (!options_.store.empty()) return std::nullopt;
+    return end_of_job(options_.folder, job_);
+  }
+
+  const std::string job_;
   const job_client::options options_;
+  /// Null where the job was over from the beginning.
   std::unique_ptr<store> store_;
-  job_meeting meeting_;
+  std::optional<job_meeting> meeting_;
 };
 
 // --- its start ------------------------------------------------------------------------
@@ -181,11 +214,6 @@ static task<void> start_job(job_graph graph, job_client::options options) {
 
 using namespace detail;
 
-static job_address find_job(const std::string& job, const job_client::options& options) {
-  if (options.store.empty()) return address_of_job(options.folder, job);
-  return {job, options.store, options.secret_file};
-}
-
 task<job_client> job_client::submit(runtime& rt, job_graph graph) {
   return submit(rt, std::move(graph), options());
 }
@@ -200,7 +228,7 @@ task<job_client> job_client::submit(runtime& rt, job_graph graph, options how) {
 job_client::job_client(runtime& rt, std::string job)
     : job_client(rt, std::move(job), options()) {}
 job_client::job_client(runtime& rt, std::string job, options how)
-    : core_(std::make_unique<job_client_core>(rt, find_job(job, how), how)) {}
+    : core_(std::make_unique<job_client_core>(rt, std::move(job), std::move(how))) {}
 job_client::job_client(job_client&&) noexcept = default;
 job_client& job_client::operator=(job_client&&) noexcept = default;
 job_client::~job_client() = default;
@@ -216,8 +244,6 @@ task<job_status> job_client::until_over() {
   }
 }
 
-task<void> job_client::stop(std::string why) {
-  return core_->meeting().ask_to_stop(std::move(why));
-}
+task<void> job_client::stop(std::string why) { return core_->stop(std::move(why)); }
 
 }  // namespace manyworlds::inline v0

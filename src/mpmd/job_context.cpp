@@ -57,13 +57,14 @@ std::optional<exit_kind> exit_kind_named(std::string_view name) noexcept {
 // --- rows -----------------------------------------------------------------------------
 
 static std::string text_of(const job_record& job) {
-  return json{{"stage", name_of(job.stage)},
-              {"exit_code", job.exit_code},
-              {"why", job.why},
-              {"restarts", job.restarts},
-              {"restart_count", job.restart_count},
-              {"is_placed", job.is_placed}}
-      .dump(-1, ' ', false, json::error_handler_t::replace);
+  json row{{"stage", name_of(job.stage)},
+           {"exit_code", job.exit_code},
+           {"why", job.why},
+           {"restarts", job.restarts},
+           {"restart_count", job.restart_count},
+           {"is_placed", job.is_placed}};
+  if (job.is_told) row["is_told"] = true;
+  return row.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 static json json_of(const instance_exit& exit) {
@@ -101,6 +102,7 @@ static job_record job_from(const json& row) {
   row.at("restarts").get_to(job.restarts);
   row.at("restart_count").get_to(job.restart_count);
   row.at("is_placed").get_to(job.is_placed);
+  job.is_told = row.value("is_told", false);
   return job;
 }
 

@@ -75,6 +75,8 @@ struct job_record {
   std::uint64_t restart_count = 0;
   /// Whether the instances of the start have their places.
   bool is_placed = false;
+  /// Of a job that is over: all agents have heard it, and are gone.
+  bool is_told = false;
 
   friend bool operator==(const job_record&, const job_record&) = default;
 };

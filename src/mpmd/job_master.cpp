@@ -168,10 +168,13 @@ static agent_word word_of_end() {
   return over;
 }
 
+/// A master that takes over a job that is over tells those agents that its predecessor
+/// could not; where all had heard it, there are none to wait for.
 task<void> job_master::say_goodbye() {
   for (const auto& [node, link] : agents_) link->outbox.push(word_of_end());
   try {
     co_await meeting_.publish(status_.text(*manager_, term_));
+    if (manager_->context().job().is_told) co_return;
     const auto sent = [&]() -> task<void> {
       while (!agents_.empty() || manager_->nodes().expects_any()) {
         gone_.reset();
@@ -179,8 +182,14 @@ task<void> job_master::say_goodbye() {
       }
     };
     co_await within(sent(), patience_with_goodbye);
+    if (!manager_->nodes().are_all_dead()) co_return;
+    manager_->context().change_job().is_told = true;
+    co_await record();
   } catch (const timed_out&) {
     // Agents that do not leave hear of it when they ask for a master.
+  } catch (const context_error& e) {
+    // The next master waits for them again, and finds none.
+    access::core(runtime_).log(log_level::warning, e.what());
   } catch (const store_error& e) {
     // The context has it; those who ask hear what was told last.
     access::core(runtime_).log(log_level::warning, e.what());
@@ -233,7 +242,7 @@ task<void> job_master::hold_agent(world& w, std::string node,
   std::string why = "has left";
   std::exception_ptr error;
   try {
-    co_await when_any(read_agent(w, node), link->outbox.write(w, 1));
+    co_await when_any(read_agent(w, node, *link), link->outbox.write(w, 1));
   } catch (const world_error& e) {
     is_dead = e.cause() == cause::peer_died || e.cause() == cause::closed ||
               e.cause() == cause::abandoned || e.cause() == cause::runtime_stopped;
@@ -251,9 +260,14 @@ task<void> job_master::hold_agent(world& w, std::string node,
   if (error) std::rethrow_exception(error);
 }
 
-task<void> job_master::read_agent(world& w, const std::string& node) {
+/// An agent that has come again tells over its new link how things are: what its old link
+/// still holds is older than that, and would be taken for news.
+task<void> job_master::read_agent(world& w, const std::string& node,
+                                  const agent_link& own) {
   for (;;) {
     agent_word word = co_await receive_word(w, 1);
+    const auto current = agents_.find(node);
+    if (current == agents_.end() || current->second.get() != &own) co_return;
     if (!hear(node, std::move(word))) w.fail("an agent says what only a master does");
   }
 }

@@ -67,7 +67,9 @@ class job_master {
   [[nodiscard]] task<void> serve_agent(world& w);
   [[nodiscard]] task<void> hold_agent(world& w, std::string node,
                                       std::shared_ptr<agent_link> link);
-  [[nodiscard]] task<void> read_agent(world& w, const std::string& node);
+  /// Ends when another link has replaced that one.
+  [[nodiscard]] task<void> read_agent(world& w, const std::string& node,
+                                      const agent_link& own);
   /// Returns false for what an agent does not say.
   bool hear(const std::string& node, agent_word word);
   void hear_fact(const std::string& node, agent_word word);

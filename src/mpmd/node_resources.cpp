@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "launch/cpu_topology.hpp"
-#include "mpmd/byte_size.hpp"
+#include "mpmd/graph_units.hpp"
 #include "mpmd/machine_memory.hpp"
 #include "mpmd/machine_resources.hpp"
 #include "mpmd/nvml.hpp"

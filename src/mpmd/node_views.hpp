@@ -81,6 +81,8 @@ class node_views {
 
   /// Returns whether an agent is expected that has not come yet.
   [[nodiscard]] bool expects_any() const noexcept;
+  /// Returns whether all agents have ended: none is there, and none may be cut off.
+  [[nodiscard]] bool are_all_dead() const noexcept;
 
   [[nodiscard]] node_view* find(std::string_view node);
   [[nodiscard]] const node_view* find(std::string_view node) const;

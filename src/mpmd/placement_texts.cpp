@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "mpmd/byte_size.hpp"
+#include "mpmd/graph_units.hpp"
 
 namespace manyworlds::inline v0::detail {
 

@@ -71,6 +71,11 @@ mw::task<void> use(mw::runtime& rt, mw::job_graph g, mw::job_client::options opt
   co_await other.stop("enough");
   const mw::job_status end = co_await job.until_over();
   need(end.exit_code == 0 && end.why == "enough", "it ends as it was told: " + end.why);
+
+  // Its store has gone with it, and its folder says where it was.
+  mw::job_client late(rt, g.name(), options);
+  need((co_await late.until_over()).why == "enough", "one that asks late hears its end");
+  co_await late.stop("again");
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "launch/cpu_topology.hpp"
-#include "mpmd/byte_size.hpp"
+#include "mpmd/graph_units.hpp"
 #include "mpmd/machine_memory.hpp"
 #include "mpmd/machine_resources.hpp"
 #include "mpmd/nvml.hpp"

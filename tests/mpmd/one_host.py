@@ -41,11 +41,11 @@ shape = "pairs"
 
 
 class Job:
-    def __init__(self, name, text, how="run"):
+    def __init__(self, name, text, how="run", more=()):
         self.name = name
         with open(f"{name}.toml", "w", encoding="utf-8") as file:
             file.write(text)
-        line = [MWGRAPH, how, f"{name}.toml", "--folder", os.path.abspath("jobs")]
+        line = [MWGRAPH, how, f"{name}.toml", "--folder", os.path.abspath("jobs"), *more]
         with open(f"{name}.out", "w", encoding="utf-8") as out:
             self.process = subprocess.Popen(line, stdout=out, stderr=out)
 
@@ -102,6 +102,23 @@ class Job:
             if len(line) > 2 and line[1] == word.encode() and self.name.encode() in line and is_here:
                 found.append(int(pid))
         return found
+
+    def agent(self, node):
+        """Starts another agent of the job."""
+        line = [MWGRAPH, "agent", self.name, "--node", node, "--folder", os.path.abspath("jobs"),
+                "--log-dir", os.path.abspath(f"logs-{node}")]
+        with open(f"{self.name}.{node}.out", "a", encoding="utf-8") as out:
+            return subprocess.Popen(line, stdout=out, stderr=out)
+
+    def kill_master(self):
+        """Kills it wherever it is in what it does, and returns whether there was one."""
+        found = self.children("master")
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        return bool(found)
 
     def end(self):
         assert self.ask("stop").returncode == 0

@@ -8,7 +8,8 @@ import sys
 import time
 import urllib.request
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "launch"))
+for folder in ("launch", "process"):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", folder))
 
 MWGRAPH, ROLE_USER = (os.path.abspath(path) for path in sys.argv[1:3])
 LIMIT = 60  # of each wait, on a machine that is busy
@@ -51,11 +52,11 @@ class Job:
     """`hosts` are the commands that run words on the host of etcd and node "a", of the first, and of the second
     master; node "b" is on the last one."""
 
-    def __init__(self, etcd, hosts=([], [], []), addresses=("127.0.0.1",) * 3):
+    def __init__(self, etcd, hosts=([], [], []), addresses=("127.0.0.1",) * 3, secret=("--insecure",)):
         self.etcd = etcd
         self.hosts = hosts
         self.addresses = addresses
-        self.where = ["kept", "--store", f"etcd://{etcd.endpoint}", "--insecure"]
+        self.where = ["kept", "--store", f"etcd://{etcd.endpoint}", *secret]
         with open("kept.toml", "w", encoding="utf-8") as file:
             file.write(GRAPH)
         self.all = []

@@ -3,7 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <vector>
 
+#include "manyworlds/coro/when_any.hpp"
+#include "manyworlds/serve/connect.hpp"
+#include "mpmd/agent_words.hpp"
+#include "mpmd/job_meeting.hpp"
 #include "simulation/seeds.hpp"
 #include "simulation/simulated_graph.hpp"
 
@@ -30,7 +35,86 @@ mw::job_graph serving_graph() {
   return g;
 }
 
+/// A link of an agent, the words of which a test writes by hand.
+struct written_link {
+  mw::detail::agent_word hello;
+  /// Is said once `is_due`.
+  mw::detail::agent_word late;
+  bool is_due = false;
+  std::vector<mw::detail::agent_word> told;
+
+  [[nodiscard]] bool has_heard(mw::detail::agent_wire::word_kind kind,
+                               std::uint64_t incarnation) const {
+    for (const mw::detail::agent_word& each : told)
+      if (each.kind == kind && each.incarnation == incarnation) return true;
+    return false;
+  }
+};
+
+mw::task<void> speak_over(member_process& process, const std::string& job,
+                          written_link& own) {
+  const auto serve = [&own](mw::world& w) -> mw::task<void> {
+    auto hear = [&]() -> mw::task<void> {
+      for (;;) own.told.push_back(co_await mw::detail::receive_word(w, 0));
+    };
+    auto say = [&]() -> mw::task<void> {
+      co_await mw::detail::send_word(w, 0, own.hello);
+      while (!own.is_due) co_await mw::sleep_for(1ms);
+      co_await mw::detail::send_word(w, 0, own.late);
+      co_await mw::sleep_for(1h);
+    };
+    co_await mw::when_any(hear(), say());
+  };
+  mw::detail::job_meeting meeting(*process.rendezvous, job);
+  const mw::service_name agents = mw::detail::job_meeting::agents_of(1);
+  try {
+    co_await mw::connect(process.runtime(), meeting.keys(), {.service = agents}, serve);
+  } catch (const mw::world_error&) {
+    // The master has given it up.
+  }
+}
+
 }  // namespace
+
+TEST_CASE("graph G-e: what an agent's replaced link still holds is no news") {
+  using mw::detail::agent_wire::word_kind;
+  mw::job_graph g("linked");
+  g.role("one").run({"program"});
+  simulated_graph job(1, g);
+  job.limits.limits.nodes = 1;
+  job.start_master();
+  written_link first;
+  first.hello.kind = word_kind::hello;
+  first.hello.agent = "agent";
+  first.hello.node.name = "a";
+  first.hello.node.cpus = {{0, {0}}};
+  first.hello.node.memory = std::uint64_t{1} << 30U;
+  member_process& before = job.all.add("before");
+  before.start(speak_over(before, "linked", first));
+  const auto starts = [&] { return first.has_heard(word_kind::ensure, 1); };
+  REQUIRE_MESSAGE(job.all.run_until(starts, 30s), job.story());
+
+  // The agent connects again, where its incarnation is ready.
+  written_link second;
+  second.hello = first.hello;
+  mw::detail::instance_report& has = second.hello.has.emplace_back();
+  has.instance = {"one", 0};
+  has.incarnation = 1;
+  has.life = mw::detail::instance_life::ready;
+  member_process& after = job.all.add("after");
+  after.start(speak_over(after, "linked", second));
+  const auto is_welcome = [&] { return second.has_heard(word_kind::welcome, 0); };
+  REQUIRE_MESSAGE(job.all.run_until(is_welcome, 30s), job.story());
+
+  first.late.kind = word_kind::report;
+  first.late.has = second.hello.has;
+  first.late.has.front().life = mw::detail::instance_life::ended;
+  first.is_due = true;
+  job.all.run_for(5s);
+  CHECK_FALSE_MESSAGE(second.has_heard(word_kind::ensure, 2), job.story());
+  job.all.kill(before);
+  job.all.kill(after);
+}
 
 TEST_CASE("graph B54: in virtual time a killed master restarts nothing") {
   simulated_graph job(1, serving_graph());

@@ -67,6 +67,17 @@ mw::task<int> stop_job(job_meeting& meeting) {
   co_return done;
 }
 
+/// What is over has nothing to stop, also where it has ended just now.
+int stop(const job_line& line) {
+  if (end_of(line)) return done;
+  try {
+    return ask_job(line, stop_job);
+  } catch (const std::exception&) {
+    if (!end_of(line)) throw;
+    return done;
+  }
+}
+
 }  // namespace
 
 void add_status(CLI::App& app, command& chosen) {
@@ -112,7 +123,7 @@ void add_stop(CLI::App& app, command& chosen) {
   CLI::App& sub = *app.add_subcommand("stop", "tell a job to end; see also wait");
   const auto line = std::make_shared<job_line>();
   add_job_line(sub, *line);
-  sub.callback([line, &chosen] { chosen = [line] { return ask_job(*line, stop_job); }; });
+  sub.callback([line, &chosen] { chosen = [line] { return stop(*line); }; });
 }
 
 }  // namespace mwgraph

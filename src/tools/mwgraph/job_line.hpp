@@ -36,6 +36,9 @@ using manyworlds::detail::job_address;
 /// Says how a job stands: a master, or what it has told last of one that is over.
 using status_source = std::function<manyworlds::task<std::optional<std::string>>()>;
 
+/// Returns what a job of this machine that is over has told last; nothing of another one.
+[[nodiscard]] std::optional<std::string> end_of(const job_line& line);
+
 /// Runs a task with the job's meeting to its end, and returns what it gives.
 int ask_job(
     const job_line& line,

@@ -19,6 +19,12 @@ mw::task<std::optional<json>> status_of(const status_source& source) {
   co_return status;
 }
 
+const json& list_in(const json& status, const char* name) {
+  static const json none = json::array();
+  const auto at = status.find(name);
+  return at != status.end() && at->is_array() ? *at : none;
+}
+
 std::vector<std::string> event_reader::news(const json& status) {
   std::vector<std::string> all;
   const std::uint64_t term = status.value("term", std::uint64_t{0});
@@ -26,7 +32,7 @@ std::vector<std::string> event_reader::news(const json& status) {
     term_ = term;
     seen_ = 0;
   }
-  const json& events = status["events"];
+  const json& events = list_in(status, "events");
   const std::size_t first = status.value("events_before", std::size_t{0});
   for (std::size_t i = 0; i < events.size(); ++i) {
     if (first + i < seen_) continue;
@@ -51,14 +57,14 @@ std::string table_of(const json& status) {
   const std::string waits = status.value("waits_for", "");
   if (!waits.empty()) text += fmt::format("\nwaits: {}", waits);
   text += "\n\n";
-  for (const json& node : status["nodes"]) {
+  for (const json& node : list_in(status, "nodes")) {
     text += fmt::format("node {}\n", node.value("is_there", false)
                                          ? node.value("has", "")
                                          : node.value("name", "") + ": no agent");
   }
   text += fmt::format("\n{:<20} {:<9} {:>5} {:<12} {:>8} {:>8}  {}\n", "INSTANCE",
                       "STATE", "INC", "NODE", "PID", "FAILURES", "LAST END");
-  for (const json& each : status["instances"]) {
+  for (const json& each : list_in(status, "instances")) {
     const std::string phase = each.value("phase", "?");
     text += fmt::format(
         "{:<20} {:<9} {:>5} {:<12} {:>8} {:>8}  {}\n", each.value("instance", "?"),

@@ -28,6 +28,10 @@ class event_reader {
   std::size_t seen_ = 0;
 };
 
+/// Returns the list of that name; an empty one where none was told. Lifetime: the
+/// status's.
+[[nodiscard]] const nlohmann::json& list_in(const nlohmann::json& status,
+                                            const char* name);
 /// Returns whether the job is over.
 [[nodiscard]] bool is_over(const nlohmann::json& status);
 /// Returns the table that `status` prints.

@@ -58,7 +58,7 @@ int print_logs(const instance_line& line) {
 // --- why ------------------------------------------------------------------------------
 
 const json* find_instance(const json& status, const std::string& name) {
-  for (const json& each : status["instances"])
+  for (const json& each : list_in(status, "instances"))
     if (each.value("instance", "") == name) return &each;
   return nullptr;
 }
@@ -71,7 +71,7 @@ std::string state_of(const json& instance) {
 /// What each instance of a role does now, on one line.
 std::string states_of_role(const json& status, const std::string& role) {
   std::string text;
-  for (const json& each : status["instances"]) {
+  for (const json& each : list_in(status, "instances")) {
     const std::string name = each.value("instance", "");
     if (name.substr(0, name.rfind('.')) != role) continue;
     text += fmt::format("{}{} is {}", text.empty() ? "" : ", ", name, state_of(each));
@@ -81,7 +81,7 @@ std::string states_of_role(const json& status, const std::string& role) {
 
 std::string neighbours_of(const json& status, const std::string& role) {
   std::string text;
-  for (const json& edge : status["edges"]) {
+  for (const json& edge : list_in(status, "edges")) {
     const std::string from = edge.value("from", "");
     const std::string to = edge.value("to", "");
     if (from != role && to != role) continue;

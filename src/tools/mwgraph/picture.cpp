@@ -35,7 +35,7 @@ int draw(const mw::job_graph& graph, const std::string& format,
 /// What a process does; without one, what its record waits for.
 instance_states states_in(const nlohmann::json& status) {
   instance_states states;
-  for (const nlohmann::json& each : status.value("instances", nlohmann::json::array())) {
+  for (const nlohmann::json& each : list_in(status, "instances")) {
     const std::string phase = each.value("phase", "");
     std::string& state = states[each.value("instance", "")];
     state = fmt::format("{} on {}", each.value("life", phase), each.value("node", "?"));

@@ -18,7 +18,7 @@
 #include "io/system_environment.hpp"
 #include "manyworlds/mpmd/job_placement.hpp"
 #include "manyworlds/mpmd/node_resources.hpp"
-#include "mpmd/byte_size.hpp"
+#include "mpmd/graph_units.hpp"
 #include "mwgraph/command.hpp"
 
 namespace mwgraph {
