@@ -324,6 +324,8 @@ bool job_manager::has_living(recorded_time now) const {
     if (!view.is_there() && !is_gone(&view, now)) return true;
     for (const auto& [n, report] : view.instances)
       if (report.life != instance_life::ended) return true;
+    for (const auto& [n, order] : view.told)
+      if (view.is_under_way(n)) return true;
   }
   for (std::size_t n = 0; n < job_.size(); ++n)
     if (job_.at(n).phase == instance_phase::running) return true;
@@ -334,15 +336,17 @@ bool job_manager::has_living(recorded_time now) const {
 
 std::vector<agent_order> job_manager::orders() {
   std::vector<agent_order> all;
-  const bool is_ending = job_.job().stage >= job_stage::stopping;
-  for (std::size_t n = 0; n < job_.size(); ++n)
-    if (!is_ending && job_.at(n).phase == instance_phase::running)
-      order_about_running(n, all);
+  // Ahead of the starts: an end is acknowledged before its successor is ordered, which is
+  // the last order then.
   for (auto& [name, view] : nodes_.all()) {
     const auto reports = view.instances;
     for (const auto& [n, report] : reports)
       order_about_report(view, name, n, report, all);
   }
+  const bool is_ending = job_.job().stage >= job_stage::stopping;
+  for (std::size_t n = 0; n < job_.size(); ++n)
+    if (!is_ending && job_.at(n).phase == instance_phase::running)
+      order_about_running(n, all);
   for (auto& [n, asked] : questions_) {
     if (asked.is_told) continue;
     asked.is_told = true;

@@ -108,6 +108,39 @@ TEST_CASE("graph B38: a replacement that dies at its start is replaced too") {
   CHECK(job.is_ready(id("decode", 0)));
 }
 
+TEST_CASE(
+    "graph B39, G-a: what is ordered as its region fails again is awaited, and ended") {
+  mw::job_graph g("group");
+  g.role("actor").run({"actor"}).count(2);
+  g.edge("ring", "actor", "actor").bulk(mw::group).restart_together();
+  g.place({"actor"}, mw::place_rule::spread);
+  managed_job job(g, {"a", "b"});
+  job.settle();
+  REQUIRE(job.record(id("actor", 0)).place.node == "a");
+  REQUIRE(job.end_program(id("actor", 1), 1));
+  job.turn();
+  job.let_programs_go_on();
+  job.let_pass(200);
+  // The second incarnations are ordered; that of node a is started, and nothing is heard
+  // of it until the region has failed again.
+  job.delay("a");
+  job.turn();
+  REQUIRE(job.starts(id("actor", 0)) == 2);
+  REQUIRE(job.end_program(id("actor", 1), 1));
+  for (int n = 0; n < 3; ++n) {
+    job.turn();
+    job.let_pass(200);
+  }
+  CHECK(job.incarnation(id("actor", 0)) == 2);
+  CHECK(job.incarnation(id("actor", 1)) == 2);
+  job.arrive("a");
+  job.settle(6);
+  CHECK(job.incarnation(id("actor", 0)) == 3);
+  CHECK(job.incarnation(id("actor", 1)) == 3);
+  CHECK(job.is_ready(id("actor", 0)));
+  CHECK(job.is_ready(id("actor", 1)));
+}
+
 TEST_CASE("graph B48: pauses between tries grow, within the budget's window") {
   CHECK(mw::detail::pause_after(1) == 50);
   CHECK(mw::detail::pause_after(2) == 100);
@@ -555,8 +588,8 @@ void live_through_trouble(managed_job& job) {
 std::string text_of_job(const managed_job& job) {
   const mw::detail::job_record& record = job.context().job();
   return "exit code " + std::to_string(record.exit_code) + ", restarts " +
-         std::to_string(record.restart_count) + ", " + std::string(name_of(record.stage)) +
-         ": " + record.why + "\n";
+         std::to_string(record.restart_count) + ", " +
+         std::string(name_of(record.stage)) + ": " + record.why + "\n";
 }
 
 /// What is recorded, without what depends on when and where it was: an end that was
@@ -623,17 +656,18 @@ void check_each_step(std::size_t first, int exit_code, End end) {
 
 }  // namespace
 
-TEST_CASE("graph B56, G-a to G-f: a master that dies before any one step changes no end") {
-  check_each_step(
-      0, 5, [](managed_job& job) { CHECK(job.end_program(id("driver", 0), 5)); });
+TEST_CASE(
+    "graph B56, G-a to G-f: a master that dies before any one step changes no end") {
+  check_each_step(0, 5,
+                  [](managed_job& job) { CHECK(job.end_program(id("driver", 0), 5)); });
 }
 
 TEST_CASE("graph B56: that an instance was the last of its role is not forgotten") {
   // From about where the job is in the middle of its trouble.
   constexpr std::size_t late = 100;
   SUBCASE("it is never started again") {
-    check_each_step(
-        late, 6, [](managed_job& job) { CHECK(job.end_program(id("main", 0), 6)); });
+    check_each_step(late, 6,
+                    [](managed_job& job) { CHECK(job.end_program(id("main", 0), 6)); });
   }
   SUBCASE("all budgets are spent") { check_each_step(late, 1, fail_too_often); }
 }
