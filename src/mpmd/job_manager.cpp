@@ -61,6 +61,7 @@ void job_manager::stop(std::string why) {
 // --- conclusions ----------------------------------------------------------------------
 
 void job_manager::decide(recorded_time now) {
+  decided_ = now;
   waits_for_.clear();
   is_again_due_ = false;
   if (is_over()) return;
@@ -404,10 +405,11 @@ void job_manager::order_about_report(node_view& view, const std::string& node,
 std::optional<recorded_time> job_manager::next_due(recorded_time now) const {
   if (is_over()) return std::nullopt;
   if (is_again_due_) return now;
-  std::optional<recorded_time> due = scheduler_.next_start(now);
-  // What is past was concluded from, or waits for something that is heard.
+  // What was past then was concluded from, or waits for something that is heard. What
+  // has become due since, while that was recorded, is due at once.
+  std::optional<recorded_time> due = scheduler_.next_start(decided_);
   const auto by = [&](recorded_time at) {
-    if (at > now && (!due || at < *due)) due = at;
+    if (at > decided_ && (!due || at < *due)) due = at;
   };
   for (const auto& [name, view] : nodes_.all())
     if (!view.is_there() && !view.is_dead) by(view.absent_since + limits_.cut_off);
@@ -424,6 +426,7 @@ std::optional<recorded_time> job_manager::next_due(recorded_time now) const {
   const recorded_time since = unplaced_since_.value_or(began_);
   if (!job_.job().is_placed || unplaced_since_)
     by(since + (is_first ? limits_.join : limits_.no_place));
+  if (due) due = std::max(*due, now);
   return due;
 }
 

@@ -162,6 +162,17 @@ TEST_CASE("graph B48: pauses between tries grow, within the budget's window") {
   CHECK(job.manager().context().job().restart_count == 0);
 }
 
+TEST_CASE("graph B48: a pause that ends while its begin is recorded is over at once") {
+  managed_job job(serving_job(), {"a"});
+  job.settle();
+  REQUIRE(job.end_program(id("decode", 0), 1));
+  job.turn();
+  CHECK(job.manager().next_due(job.now()) == job.now() + 50);
+  // The store was slow.
+  job.let_pass(500);
+  CHECK(job.manager().next_due(job.now()) == job.now());
+}
+
 TEST_CASE("graph B44, B45: a spent budget restarts the job, and at last ends it") {
   mw::job_graph g("one");
   g.role("server")

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -75,17 +76,16 @@ class scripted_master : public scripted_end {
  public:
   /// It announces a term, and says which one it has.
   scripted_master(member_process& at, std::uint64_t term, std::uint64_t said)
-      : scripted_end(at), meeting_(*at.rendezvous, "one"), term_(term), said_(said) {
-    at.start(lead());
+      : scripted_end(at), meeting_(*at.rendezvous, "one"), term_(term), said_(said) {}
+
+  static mw::task<void> run(std::shared_ptr<scripted_master> self) {
+    co_await self->meeting_.announce(self->term_);
+    co_await mw::accept(self->process().runtime(), self->meeting_.keys(),
+                        {.service = mw::detail::job_meeting::agents_of(self->term_)},
+                        [&](mw::world& w) { return self->serve(w); });
   }
 
  private:
-  mw::task<void> lead() {
-    co_await meeting_.announce(term_);
-    co_await mw::accept(process().runtime(), meeting_.keys(),
-                        {.service = mw::detail::job_meeting::agents_of(term_)},
-                        [this](mw::world& w) { return serve(w); });
-  }
   mw::task<void> serve(mw::world& w) {
     heard.push_back(co_await receive_word(w, 1));
     agent_word welcome;
@@ -103,17 +103,16 @@ class scripted_master : public scripted_end {
 class scripted_agent : public scripted_end {
  public:
   explicit scripted_agent(member_process& at)
-      : scripted_end(at), meeting_(*at.rendezvous, "one") {
-    at.start(follow());
+      : scripted_end(at), meeting_(*at.rendezvous, "one") {}
+
+  static mw::task<void> run(std::shared_ptr<scripted_agent> self) {
+    const std::uint64_t term = co_await self->meeting_.announced_above(0);
+    co_await mw::connect(self->process().runtime(), self->meeting_.keys(),
+                         {.service = mw::detail::job_meeting::agents_of(term)},
+                         [&](mw::world& w) { return self->serve(w); });
   }
 
  private:
-  mw::task<void> follow() {
-    const std::uint64_t term = co_await meeting_.announced_above(0);
-    co_await mw::connect(process().runtime(), meeting_.keys(),
-                         {.service = mw::detail::job_meeting::agents_of(term)},
-                         [this](mw::world& w) { return serve(w); });
-  }
   mw::task<void> serve(mw::world& w) {
     agent_word hello;
     hello.kind = word_kind::hello;
@@ -127,6 +126,14 @@ class scripted_agent : public scripted_end {
   mw::detail::job_meeting meeting_;
 };
 
+/// Begins one. Its task owns it too, and ends when the simulation does.
+template <class End, class... Arguments>
+std::shared_ptr<End> begun(member_process& at, Arguments... arguments) {
+  const auto end = std::make_shared<End>(at, arguments...);
+  at.start(End::run(end));
+  return end;
+}
+
 bool is_connected_soon(simulated_graph& job, const scripted_end& end) {
   return job.all.run_until([&] { return end.is_connected(); }, 10s);
 }
@@ -137,7 +144,8 @@ TEST_CASE("graph G-a: an incarnation that is ordered twice starts once") {
   simulated_graph job(1, one_server());
   job.checks_records = false;
   job.add_node("a");
-  scripted_master master(job.all.add("master"), 1, 1);
+  const auto master_end = begun<scripted_master>(job.all.add("master"), 1, 1);
+  scripted_master& master = *master_end;
   REQUIRE(is_connected_soon(job, master));
   for (int i = 0; i < 3; ++i) {
     master.say(word_about(word_kind::ensure, 1));
@@ -170,7 +178,8 @@ TEST_CASE("graph G-a: a newer incarnation begins when the older one has ended") 
   simulated_graph job(2, one_server());
   job.checks_records = false;
   job.add_node("a");
-  scripted_master master(job.all.add("master"), 1, 1);
+  const auto master_end = begun<scripted_master>(job.all.add("master"), 1, 1);
+  scripted_master& master = *master_end;
   REQUIRE(is_connected_soon(job, master));
   master.say(word_about(word_kind::ensure, 1));
   job.all.run_for(500ms);
@@ -187,7 +196,8 @@ TEST_CASE("graph: an agent keeps an end until it is told that it is recorded") {
   job.checks_records = false;
   job.add_node("a");
   const auto ends_told_to = [&](std::uint64_t term, auto then) {
-    scripted_master master(job.all.add("master"), term, term);
+    const auto master_end = begun<scripted_master>(job.all.add("master"), term, term);
+    scripted_master& master = *master_end;
     REQUIRE(is_connected_soon(job, master));
     then(master);
     job.all.run_for(1s);
@@ -212,7 +222,8 @@ TEST_CASE("graph B60: a master that says an older term is not obeyed") {
   simulated_graph job(4, one_server());
   job.checks_records = false;
   job.add_node("a");
-  scripted_master master(job.all.add("master"), 2, 1);
+  const auto master_end = begun<scripted_master>(job.all.add("master"), 2, 1);
+  scripted_master& master = *master_end;
   for (int i = 0; i < 20; ++i) {
     master.say(word_about(word_kind::ensure, 1));
     job.all.run_for(200ms);
@@ -226,9 +237,11 @@ TEST_CASE("graph B60: orders of a master that another has followed are not obeye
   simulated_graph job(5, one_server());
   job.checks_records = false;
   job.add_node("a");
-  scripted_master older(job.all.add("older"), 1, 1);
+  const auto older_end = begun<scripted_master>(job.all.add("older"), 1, 1);
+  scripted_master& older = *older_end;
   REQUIRE(is_connected_soon(job, older));
-  scripted_master newer(job.all.add("newer"), 2, 2);
+  const auto newer_end = begun<scripted_master>(job.all.add("newer"), 2, 2);
+  scripted_master& newer = *newer_end;
   REQUIRE(is_connected_soon(job, newer));
   job.all.run_for(1s);
   older.say(word_about(word_kind::ensure, 1));
@@ -242,7 +255,8 @@ TEST_CASE("graph B60: orders of a master that another has followed are not obeye
 TEST_CASE("graph G-b: nothing is ordered or acknowledged before it is recorded") {
   simulated_graph job(6, one_server());
   job.limits.limits.nodes = 1;
-  scripted_agent agent(job.all.add("agent"));
+  const auto agent_end = begun<scripted_agent>(job.all.add("agent"));
+  scripted_agent& agent = *agent_end;
   bool is_held = false;
   mw::event free;
   job.kept.until_written = [&]() -> mw::task<void> {
