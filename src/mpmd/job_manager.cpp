@@ -73,6 +73,7 @@ void job_manager::stop(std::string why) {
 // --- conclusions ----------------------------------------------------------------------
 
 void job_manager::decide(recorded_time now) {
+  decided_ = now;
   waits_for_.clear();
   is_again_due_ = false;
   if (is_over()) return;
@@ -388,6 +389,8 @@ bool job_manager::has_living(recorded_time now) const {
     if (!view.is_there() && !is_gone(&view, now)) return true;
     for (const auto& [n, report] : view.instances)
       if (report.life != instance_life::ended) return true;
+    for (const auto& [n, order] : view.told)
+      if (view.is_under_way(n)) return true;
   }
   for (std::size_t n = 0; n < job_.size(); ++n)
     if (job_.at(n).phase == instance_phase::running) return true;
@@ -398,15 +401,17 @@ bool job_manager::has_living(recorded_time now) const {
 
 std::vector<agent_order> job_manager::orders() {
   std::vector<agent_order> all;
-  const bool is_ending = job_.job().stage >= job_stage::stopping;
-  for (std::size_t n = 0; n < job_.size(); ++n)
-    if (!is_ending && job_.at(n).phase == instance_phase::running)
-      order_about_running(n, all);
+  // Ahead of the starts: an end is acknowledged before its successor is ordered, which is
+  // the last order then.
   for (auto& [name, view] : nodes_.all()) {
     const auto reports = view.instances;
     for (const auto& [n, report] : reports)
       order_about_report(view, name, n, report, all);
   }
+  const bool is_ending = job_.job().stage >= job_stage::stopping;
+  for (std::size_t n = 0; n < job_.size(); ++n)
+    if (!is_ending && job_.at(n).phase == instance_phase::running)
+      order_about_running(n, all);
   for (auto& [n, asked] : questions_) {
     if (asked.is_told) continue;
     asked.is_told = true;
@@ -464,10 +469,11 @@ void job_manager::order_about_report(node_view& view, const std::string& node,
 std::optional<recorded_time> job_manager::next_due(recorded_time now) const {
   if (is_over()) return std::nullopt;
   if (is_again_due_) return now;
-  std::optional<recorded_time> due = scheduler_.next_start(now);
-  // What is past was concluded from, or waits for something that is heard.
+  // What was past then was concluded from, or waits for something that is heard. What
+  // has become due since, while that was recorded, is due at once.
+  std::optional<recorded_time> due = scheduler_.next_start(decided_);
   const auto by = [&](recorded_time at) {
-    if (at > now && (!due || at < *due)) due = at;
+    if (at > decided_ && (!due || at < *due)) due = at;
   };
   for (const auto& [name, view] : nodes_.all())
     if (!view.is_there() && !view.is_dead) by(view.absent_since + limits_.cut_off);
@@ -484,6 +490,7 @@ std::optional<recorded_time> job_manager::next_due(recorded_time now) const {
   const recorded_time since = unplaced_since_.value_or(began_);
   if (!job_.job().is_placed || unplaced_since_)
     by(since + (is_first ? limits_.join : limits_.no_place));
+  if (due) due = std::max(*due, now);
   return due;
 }
 

@@ -127,6 +127,7 @@ class job_manager {
   failover_coordinator failover_;
   job_scheduler scheduler_;
   const recorded_time began_;
+  recorded_time decided_ = 0;  ///< when it was concluded last
   std::optional<recorded_time> unplaced_since_;
   std::map<std::size_t, question> questions_;  // by the instance that failed
   /// Since when a running incarnation is awaited to be ready.

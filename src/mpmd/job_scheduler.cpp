@@ -117,6 +117,10 @@ std::vector<bool> job_scheduler::regions_that_end() const {
       if (is_old && report.life != instance_life::ended)
         all[regions_.number_of(n)] = true;
     }
+    // What was ordered before its region failed starts meanwhile, and is ended then.
+    for (const auto& [n, order] : view.told)
+      if (job_.at(n).phase == instance_phase::waiting && view.is_under_way(n))
+        all[regions_.number_of(n)] = true;
   }
   // An earlier incarnation may live where no agent has come yet.
   for (std::size_t n = 0; n < job_.size(); ++n) {

@@ -5,6 +5,12 @@
 
 namespace manyworlds::inline v0::detail {
 
+bool node_view::is_under_way(std::size_t instance) const {
+  const auto order = told.find(instance);
+  return order != told.end() && order->second.kind == agent_order::what::ensure &&
+         !instances.contains(instance);
+}
+
 void node_views::came(const node_resources& resources, std::string agent,
                       const std::vector<std::pair<std::size_t, instance_report>>& has) {
   node_view& view = nodes_[resources.name];

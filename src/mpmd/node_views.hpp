@@ -51,6 +51,9 @@ struct node_view {
   std::map<std::size_t, agent_order> told;
 
   [[nodiscard]] bool is_there() const noexcept { return !agent.empty(); }
+  /// Returns whether an incarnation of it was ordered, of which nothing was told yet: it
+  /// may live.
+  [[nodiscard]] bool is_under_way(std::size_t instance) const;
 };
 
 /// The end of an incarnation, as it was heard first.

@@ -63,7 +63,10 @@ void simulation::release(simulated_process& p) {
   if (p.state_ != process_state::killed) return;
   machinery_->clockwork.record(p.name_, "released");
   p.state_ = process_state::released;
-  wake_all();
+  // No other process hears of it: a turn for all of them would make the end of a thousand
+  // programs a million turns.
+  for (const auto& r : machinery_->reactors)
+    if (r->process == &p) r->awake = true;
 }
 
 void simulation::stop(simulated_process& p) {

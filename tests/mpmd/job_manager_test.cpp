@@ -108,6 +108,39 @@ TEST_CASE("graph B38: a replacement that dies at its start is replaced too") {
   CHECK(job.is_ready(id("decode", 0)));
 }
 
+TEST_CASE(
+    "graph B39, G-a: what is ordered as its region fails again is awaited, and ended") {
+  mw::job_graph g("group");
+  g.role("actor").run({"actor"}).count(2);
+  g.edge("ring", "actor", "actor").bulk(mw::group).restart_together();
+  g.place({"actor"}, mw::place_rule::spread);
+  managed_job job(g, {"a", "b"});
+  job.settle();
+  REQUIRE(job.record(id("actor", 0)).place.node == "a");
+  REQUIRE(job.end_program(id("actor", 1), 1));
+  job.turn();
+  job.let_programs_go_on();
+  job.let_pass(200);
+  // The second incarnations are ordered; that of node a is started, and nothing is heard
+  // of it until the region has failed again.
+  job.delay("a");
+  job.turn();
+  REQUIRE(job.starts(id("actor", 0)) == 2);
+  REQUIRE(job.end_program(id("actor", 1), 1));
+  for (int n = 0; n < 3; ++n) {
+    job.turn();
+    job.let_pass(200);
+  }
+  CHECK(job.incarnation(id("actor", 0)) == 2);
+  CHECK(job.incarnation(id("actor", 1)) == 2);
+  job.arrive("a");
+  job.settle(6);
+  CHECK(job.incarnation(id("actor", 0)) == 3);
+  CHECK(job.incarnation(id("actor", 1)) == 3);
+  CHECK(job.is_ready(id("actor", 0)));
+  CHECK(job.is_ready(id("actor", 1)));
+}
+
 TEST_CASE("graph B48: pauses between tries grow, within the budget's window") {
   CHECK(mw::detail::pause_after(1) == 50);
   CHECK(mw::detail::pause_after(2) == 100);
@@ -127,6 +160,17 @@ TEST_CASE("graph B48: pauses between tries grow, within the budget's window") {
   }
   CHECK(job.incarnation(id("server", 0)) == 7);
   CHECK(job.manager().context().job().restart_count == 0);
+}
+
+TEST_CASE("graph B48: a pause that ends while its begin is recorded is over at once") {
+  managed_job job(serving_job(), {"a"});
+  job.settle();
+  REQUIRE(job.end_program(id("decode", 0), 1));
+  job.turn();
+  CHECK(job.manager().next_due(job.now()) == job.now() + 50);
+  // The store was slow.
+  job.let_pass(500);
+  CHECK(job.manager().next_due(job.now()) == job.now());
 }
 
 TEST_CASE("graph B44, B45: a spent budget restarts the job, and at last ends it") {

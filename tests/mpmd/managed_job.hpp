@@ -117,6 +117,13 @@ class managed_job {
     if (manager_) manager_->node_lost(node, false, now_);
   }
   void heal(const std::string& node) { cut_.erase(node); }
+  /// What the agent tells is on its way until `arrive`.
+  void delay(const std::string& node) { delayed_.insert(node); }
+  void arrive(const std::string& node) {
+    delayed_.erase(node);
+    const model_agent& agent = agents_[node];
+    for (const auto& [id, has] : agent.has) report(node, agent, has);
+  }
   /// A program ends by itself. Returns false if none of that name runs.
   bool end_program(const mw::instance_id& id, int code) {
     for (auto& [name, agent] : agents_) {
@@ -226,7 +233,8 @@ class managed_job {
   }
   void report(const std::string& node, const model_agent& agent,
               const mw::detail::instance_report& what) {
-    if (manager_ && agent.is_connected) manager_->heard(node, what);
+    if (manager_ && agent.is_connected && !delayed_.contains(node))
+      manager_->heard(node, what);
   }
   void connect_agents() {
     for (auto& [name, agent] : agents_) {
@@ -300,5 +308,6 @@ class managed_job {
   std::size_t last_step_ = SIZE_MAX;
   bool has_begun_ = false;
   std::set<std::string> cut_;
+  std::set<std::string> delayed_;
   mw::instance_id asked_;
 };

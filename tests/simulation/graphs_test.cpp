@@ -74,6 +74,56 @@ mw::task<void> speak_over(member_process& process, const std::string& job,
   }
 }
 
+/// With a region of two and a driver.
+mw::job_graph driven_graph() {
+  mw::job_graph g = serving_graph();
+  g.role("actor").run({"program"}).count(2);
+  g.edge("ring", "actor", "actor").bulk(mw::group).restart_together();
+  g.role("driver").run({"program"}).driver().after("actor");
+  return g;
+}
+
+/// What came of a course of some trouble, and how many writes it took.
+struct driven_course {
+  std::string middle;
+  std::string end;
+  std::size_t writes = 0;
+};
+
+/// One master is killed at that write, ahead of its effect or behind it.
+driven_course run_driven_course(std::size_t write, bool has_effect) {
+  simulated_graph job(3, driven_graph());
+  job.kept.kills = [&, write, has_effect](std::size_t number, bool has) {
+    if (number != write || has != has_effect) return false;
+    job.kill_master();
+    return true;
+  };
+  job.add_node("a");
+  job.add_node("b");
+  job.start_master();
+  CHECK_MESSAGE(job.is_whole(8, 60s), job.story());
+  CHECK(job.kill_program({"decode", 1}));
+  CHECK_MESSAGE(job.is_whole(8, 60s), job.story());
+  CHECK(job.kill_program({"actor", 0}));
+  CHECK_MESSAGE(job.is_whole(8, 60s), job.story());
+  driven_course all;
+  const mw::detail::job_context middle = job.recorded();
+  for (std::size_t n = 0; n < middle.size(); ++n)
+    all.middle += middle.id(n).text() + " " + std::to_string(middle.at(n).incarnation) +
+                  " " + std::to_string(middle.at(n).failures.size()) + "\n";
+  job.drivers_end = true;
+  const bool is_over = job.leads_on_until([&] { return job.exit_code.has_value(); }, 60s);
+  CHECK_MESSAGE(is_over, job.story());
+  // Law G-f.
+  CHECK(job.leads_on_until([&] { return job.agents_left() == 0; }, 20s));
+  CHECK(job.living() == 0);
+  for (const std::string& each : job.wrong) FAIL_CHECK(each);
+  CHECK(job.kept.term == (write == 0 ? 1 : 2));
+  all.end = job.end_text();
+  all.writes = job.kept.writes;
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("graph G-e: what an agent's replaced link still holds is no news") {
@@ -114,6 +164,76 @@ TEST_CASE("graph G-e: what an agent's replaced link still holds is no news") {
   CHECK_FALSE_MESSAGE(second.has_heard(word_kind::ensure, 2), job.story());
   job.all.kill(before);
   job.all.kill(after);
+}
+
+TEST_CASE("graph B56, G-a to G-f: a master killed at any one record changes no end") {
+  const driven_course unharmed = run_driven_course(0, false);
+  CAPTURE(unharmed.middle);
+  CAPTURE(unharmed.end);
+  REQUIRE(unharmed.writes > 10);
+  CHECK(unharmed.end.starts_with("stopped, exit code 0, restarts 0"));
+  for (std::size_t write = 1; write <= unharmed.writes; ++write) {
+    for (const bool has_effect : {false, true}) {
+      CAPTURE(write);
+      CAPTURE(has_effect);
+      const driven_course harmed = run_driven_course(write, has_effect);
+      CHECK(harmed.middle == unharmed.middle);
+      CHECK(harmed.end == unharmed.end);
+    }
+  }
+}
+
+TEST_CASE("graph G-c, G-d: who is silent is left alone until it is cut off") {
+  simulated_graph job(5, serving_graph());
+  job.add_node("a");
+  job.add_node("b");
+  job.start_master();
+  REQUIRE_MESSAGE(job.is_whole(5, 30s), job.story());
+  const std::size_t starts = job.incarnations.size();
+  SUBCASE("it is back in time") {
+    job.all.partition(*job.agent("b"), *job.master_process, 20s);
+    job.all.run_for(30s);
+    CHECK_MESSAGE(job.incarnations.size() == starts, job.story());
+    CHECK(job.living() == 5);
+  }
+  SUBCASE("it is back too late, and ends what was replaced") {
+    job.may_overlap = true;
+    job.all.partition(*job.agent("b"), *job.master_process, 50s);
+    job.all.run_for(28s);
+    CHECK_MESSAGE(job.incarnations.size() == starts, job.story());
+    job.all.run_for(15s);
+    CHECK_MESSAGE(job.incarnations.size() > starts, job.story());
+    job.all.run_for(20s);
+    CHECK_MESSAGE(job.living() == 5, job.story());
+    // Law G-e.
+    const mw::detail::job_context recorded = job.recorded();
+    for (std::size_t n = 0; n < recorded.size(); ++n)
+      CHECK(recorded.at(n).failures.empty());
+  }
+  for (const std::string& each : job.wrong) FAIL_CHECK(each);
+}
+
+TEST_CASE("graph B57, G-e: what fails while no master is there is charged, once") {
+  simulated_graph job(6, serving_graph());
+  job.add_node("a");
+  job.start_master();
+  REQUIRE_MESSAGE(job.is_whole(5, 30s), job.story());
+  job.kill_master();
+  REQUIRE(job.kill_program({"decode", 0}));
+  job.all.run_for(2s);
+  CHECK(job.living() == 4);
+  job.start_master();
+  REQUIRE_MESSAGE(job.is_whole(5, 30s), job.story());
+  job.kill_master();
+  job.all.run_for(1s);
+  job.start_master();
+  REQUIRE_MESSAGE(job.is_whole(5, 30s), job.story());
+  const mw::detail::job_context recorded = job.recorded();
+  const mw::detail::instance_record& killed =
+      recorded.at(recorded.find({"decode", 0}).value());
+  CHECK(killed.incarnation == 2);
+  CHECK(killed.failures.size() == 1);
+  CHECK(job.starts_of({"decode", 0}) == 2);
 }
 
 TEST_CASE("graph B54: in virtual time a killed master restarts nothing") {

@@ -6,13 +6,16 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/testing/simulated_program.hpp"
 #include "mpmd/context_store.hpp"
@@ -27,6 +30,11 @@ struct recorded_context {
   std::uint64_t term = 0;
   mw::detail::context_values rows;
   std::size_t writes = 0;
+  /// Is asked twice for each write, by its number from 1: ahead of its effect, and behind
+  /// it. If it says yes, it has killed the master that writes.
+  std::function<bool(std::size_t write, bool has_effect)> kills = {};
+  /// Is awaited by each write.
+  std::function<mw::task<void>()> until_written = {};
 };
 
 /// One master's way to it. Each operation takes a while, in which the master may die.
@@ -51,14 +59,19 @@ class simulated_context final : public mw::detail::context_store {
   mw::task<void> write(std::uint64_t term,
                        std::vector<mw::detail::context_write> changes) override {
     co_await on_its_way();
+    if (kept_.until_written) co_await kept_.until_written();
     if (term != kept_.term) refuse();
-    ++kept_.writes;
+    const std::size_t number = ++kept_.writes;
+    const bool dies_before = kept_.kills && kept_.kills(number, false);
+    if (dies_before) co_await never_.wait();
     for (auto& [key, value] : changes) {
       if (value)
         kept_.rows.insert_or_assign(key, *value);
       else
         kept_.rows.erase(key);
     }
+    const bool dies_behind = kept_.kills && kept_.kills(number, true);
+    if (dies_behind) co_await never_.wait();
     co_await on_its_way();
   }
   [[nodiscard]] std::string where() const override { return "memory"; }
@@ -72,6 +85,7 @@ class simulated_context final : public mw::detail::context_store {
 
   recorded_context& kept_;
   mw::simulation& sim_;
+  mw::event never_;
 };
 
 /// One incarnation, from its start to its end.
@@ -86,8 +100,9 @@ struct simulated_incarnation {
 
 class simulated_graph {
  public:
-  simulated_graph(std::uint64_t seed, mw::job_graph graph)
-      : all(seed), graph_(std::move(graph)) {
+  simulated_graph(std::uint64_t seed, mw::job_graph graph,
+                  mw::simulation_options network = {})
+      : all(seed, network), graph_(std::move(graph)) {
     limits.limits.nodes = 0;
     limits.clock = [this] {
       return std::chrono::duration_cast<std::chrono::milliseconds>(all.sim.elapsed())
@@ -121,17 +136,17 @@ class simulated_graph {
     place.job = graph_.name();
     place.node = name;
     place.store = "127.0.0.1:1";
-    own.agent = std::make_unique<mw::detail::job_agent>(
-        process.runtime(), *process.rendezvous, std::move(has), std::move(place));
-    process.start(run_agent(*own.agent, own));
+    process.start(run_agent(
+        std::make_unique<mw::detail::job_agent>(process.runtime(), *process.rendezvous,
+                                                std::move(has), std::move(place)),
+        own, process));
   }
   void kill_agent(const std::string& name) {
     node& own = nodes_[name];
     if (own.process == nullptr || !own.process->is_alive()) return;
     all.kill(*own.process);
     for (simulated_incarnation& each : incarnations)
-      if (each.of == &own.process->process()) each.is_alive = false;
-    retired_.push_back(std::move(own.agent));
+      if (each.of == &own.process->process()) is_over(each);
     own.process = nullptr;
   }
   member_process* agent(const std::string& name) { return nodes_[name].process; }
@@ -139,10 +154,9 @@ class simulated_graph {
   void start_master() {
     master_process = &added("master");
     contexts_.push_back(std::make_unique<simulated_context>(kept, all.sim));
-    masters_.push_back(std::make_unique<mw::detail::job_master>(
+    master_process->start(run_master(std::make_unique<mw::detail::job_master>(
         master_process->runtime(), *master_process->rendezvous, *contexts_.back(), graph_,
-        graph_.name(), limits));
-    master_process->start(run_master(*masters_.back()));
+        graph_.name(), limits)));
   }
   void kill_master() {
     if (master_process != nullptr && master_process->is_alive())
@@ -155,17 +169,13 @@ class simulated_graph {
     for (auto each = incarnations.rbegin(); each != incarnations.rend(); ++each) {
       if (!each->is_alive || !(each->instance == id)) continue;
       each->of->signal_program(each->pid, SIGKILL);
-      each->is_alive = false;
+      is_over(*each);
       return true;
     }
     return false;
   }
 
-  [[nodiscard]] std::size_t living() const {
-    return static_cast<std::size_t>(
-        std::count_if(incarnations.begin(), incarnations.end(),
-                      [](const simulated_incarnation& i) { return i.is_alive; }));
-  }
+  [[nodiscard]] std::size_t living() const { return living_; }
   [[nodiscard]] std::size_t starts_of(const mw::instance_id& id) const {
     return static_cast<std::size_t>(
         std::count_if(incarnations.begin(), incarnations.end(),
@@ -180,6 +190,55 @@ class simulated_graph {
           return calm > 2000;
         },
         limit);
+  }
+  /// Runs until `holds`, with another master 100 ms after each death of one.
+  template <class Condition>
+  [[nodiscard]] bool leads_on_until(Condition&& holds, mw::duration limit) {
+    const mw::time_point end = all.sim.now() + limit;
+    while (!holds()) {
+      if (all.sim.now() >= end) return false;
+      all.run_for(100ms);
+      if (master_process == nullptr && !exit_code) start_master();
+    }
+    return true;
+  }
+  /// Waits until that number has lived for a while, all recorded to run.
+  [[nodiscard]] bool is_whole(std::size_t count, mw::duration limit) {
+    int calm = 0;
+    const auto holds = [&] {
+      calm = living() == count && recorded_to_run() == count ? calm + 1 : 0;
+      return calm > 3;
+    };
+    return leads_on_until(holds, limit);
+  }
+  [[nodiscard]] std::size_t recorded_to_run() const {
+    return static_cast<std::size_t>(
+        std::count_if(kept.rows.begin(), kept.rows.end(), [](const auto& row) {
+          return row.first.starts_with("instance/") &&
+                 row.second.find("\"phase\":\"running\"") != std::string::npos;
+        }));
+  }
+  /// Returns how many agents go on.
+  [[nodiscard]] std::size_t agents_left() const {
+    return static_cast<std::size_t>(
+        std::count_if(nodes_.begin(), nodes_.end(), [](const auto& each) {
+          return each.second.process != nullptr && !each.second.has_ended;
+        }));
+  }
+  [[nodiscard]] mw::detail::job_context recorded() const {
+    return mw::detail::job_context(kept.rows);
+  }
+  /// Returns what is recorded of the job and its instances, without what depends on when
+  /// and where it was.
+  [[nodiscard]] std::string end_text() const {
+    const mw::detail::job_context job = recorded();
+    std::string text = std::string(name_of(job.job().stage)) + ", exit code " +
+                       std::to_string(job.job().exit_code) + ", restarts " +
+                       std::to_string(job.job().restart_count) + ": " + job.job().why +
+                       "\n";
+    for (std::size_t n = 0; n < job.size(); ++n)
+      text += job.id(n).text() + " " + std::string(name_of(job.at(n).phase)) + "\n";
+    return text;
   }
   [[nodiscard]] std::string story() const {
     std::string text;
@@ -197,12 +256,17 @@ class simulated_graph {
   std::vector<std::string> said;
   std::vector<std::string> wrong;
   std::optional<int> exit_code;
+  /// Whether instances of the role "driver" end, with code 0.
+  bool drivers_end = false;
+  /// A node that was cut off for too long may have an incarnation that was replaced.
+  bool may_overlap = false;
+  /// Whether what starts has to be recorded: a master of the test's own keeps no record.
+  bool checks_records = true;
   member_process* master_process = nullptr;
 
  private:
   struct node {
     member_process* process = nullptr;
-    std::unique_ptr<mw::detail::job_agent> agent;
     bool has_ended = false;
   };
 
@@ -212,20 +276,41 @@ class simulated_graph {
     return process;
   }
 
-  mw::task<void> run_agent(mw::detail::job_agent& agent, node& own) {
+  // Their frames own them: a runtime outlives all that stands on it.
+  mw::task<void> run_agent(std::unique_ptr<mw::detail::job_agent> agent, node& own,
+                           const member_process& process) {
     try {
-      co_await agent.run();
-      own.has_ended = true;
+      co_await agent->run();
+      if (own.process == &process) own.has_ended = true;
     } catch (const std::exception& e) {
       said.push_back(std::string("an agent ends: ") + e.what());
     }
   }
-  mw::task<void> run_master(mw::detail::job_master& master) {
+  mw::task<void> run_master(std::unique_ptr<mw::detail::job_master> master) {
     try {
-      exit_code = co_await master.run();
+      exit_code = co_await master->run();
     } catch (const std::exception& e) {
       said.push_back(std::string("a master ends: ") + e.what());
     }
+  }
+
+  void check_start(const std::string& text, const simulated_incarnation& own) {
+    ++living_;
+    // Law G-a: an incarnation starts once, and the newest alone lives.
+    for (const simulated_incarnation* each : by_instance_[text]) {
+      if (each->number == own.number) wrong.push_back(text + " was started twice");
+      if (each->is_alive && !may_overlap)
+        wrong.push_back(text + " has two incarnations that live");
+    }
+    by_instance_[text].push_back(&own);
+    if (!checks_records) return;
+    // Law G-b: what starts is recorded.
+    const auto row = kept.rows.find("instance/" + text);
+    const std::string number = "\"incarnation\":" + std::to_string(own.number) + ",";
+    if (row == kept.rows.end() || row->second.find(number) == std::string::npos)
+      wrong.push_back(text + " " + std::to_string(own.number) +
+                      " starts, and it is not recorded: " +
+                      (row == kept.rows.end() ? "no row" : row->second));
   }
 
   mw::task<int> live(std::string name, member_process& agent,
@@ -240,26 +325,30 @@ class simulated_graph {
     own.node = name;
     own.pid = self.pid();
     own.of = &agent.process();
-    // Law G-a: an incarnation starts once, and the newest alone lives.
-    for (const simulated_incarnation& each : incarnations) {
-      if (&each == &own || !(each.instance == own.instance)) continue;
-      if (each.number == own.number) wrong.push_back(text + " was started twice");
-      if (each.is_alive) wrong.push_back(text + " has two incarnations that live");
-    }
+    check_start(text, own);
     const struct ending {
+      simulated_graph& graph;
       simulated_incarnation& of;
-      ~ending() { of.is_alive = false; }
-    } at_last{own};
-    co_await self.terminated();
+      ~ending() { graph.is_over(of); }
+    } at_last{*this, own};
+    if (own.instance.role == "driver") {
+      while (!drivers_end) co_await mw::sleep_for(100ms);
+    } else {
+      co_await self.terminated();
+    }
     co_return 0;
   }
 
+  void is_over(simulated_incarnation& each) {
+    if (std::exchange(each.is_alive, false)) --living_;
+  }
+
   mw::job_graph graph_;
+  std::size_t living_ = 0;
+  std::map<std::string, std::vector<const simulated_incarnation*>> by_instance_;
   std::map<std::string, node> nodes_;
   std::vector<member_process*> processes_;
   std::vector<std::unique_ptr<simulated_context>> contexts_;
-  std::vector<std::unique_ptr<mw::detail::job_master>> masters_;
-  std::vector<std::unique_ptr<mw::detail::job_agent>> retired_;
 };
 
 }  // namespace manyworlds_tests
