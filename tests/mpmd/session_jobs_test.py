@@ -87,12 +87,26 @@ def a_sessions_workers_stay_when_their_controller_dies():
     gone([*before.values(), *pids.values()])
 
 
+def a_session_that_is_closed_ends_its_job_in_order():
+    """graph G-f: workers end when they are done, also late, and none of them counts as lost."""
+    text = graph("closes", "driver = true\n").replace(f'["{ROLE_USER}"]', f'["{ROLE_USER}", "closes"]')
+    job = Job("closes", text)
+    assert job.process.wait(LIMIT) == 0, job.ask("events").stdout
+    assert "the sum is 303" in job.ask("logs", "tp.0").stdout
+    for instance in job.status()["instances"]:
+        assert instance["incarnation"] == 1 and instance["failures"] == 0, instance
+        assert instance["last_code"] == 0, instance
+    for worker in ("tp.1", "tp.2", "tp.3"):
+        job.log_says(worker, "worked")
+
+
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     try:
         for claim in (
             a_role_is_a_session_that_keeps_its_losses_to_itself,
             a_sessions_workers_stay_when_their_controller_dies,
+            a_session_that_is_closed_ends_its_job_in_order,
         ):
             began = time.monotonic()
             claim()

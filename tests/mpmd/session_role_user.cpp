@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "manyworlds/coro/sleep.hpp"
@@ -62,7 +63,8 @@ mw::task<void> tell_events(mw::session& of) {
   }
 }
 
-mw::task<void> control(mw::role_context& self) {
+/// `closes`: after one sum; otherwise it goes on until it is to leave.
+mw::task<void> control(mw::role_context& self, bool closes) {
   mw::session_options limits;
   limits.suspect_after = 300ms;
   limits.lost_after = 1s;
@@ -70,6 +72,14 @@ mw::task<void> control(mw::role_context& self) {
   for (const mw::session_worker& each : workers.describe())
     say("worker " + std::to_string(each.id) + " is process " + std::to_string(each.pid));
   self.ready();
+  if (closes) {
+    const auto loaded = co_await workers.call(load, 100);
+    say("the sum is " +
+        std::to_string(co_await workers.call(sum_of_loaded, loaded).from(0)));
+    co_await workers.close();
+    say("closed");
+    co_return;
+  }
   co_await mw::when_any(call_till_cancelled(workers), tell_events(workers),
                         self.leaving());
   say("leaves");
@@ -79,15 +89,18 @@ mw::task<void> control(mw::role_context& self) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  const bool closes = argc > 1 && std::string_view(argv[1]) == "closes";
   mw::role_context self;
   mw::runtime rt(self.runtime());
   const auto body = [&](mw::scope&) -> mw::task<void> {
     if (self.instance().index > 0) {
       co_await self.work(functions);
+      // What a program does at its end may take a while.
+      if (closes) co_await mw::sleep_for(self.instance().index * 1s);
       say("worked");
     } else {
-      co_await control(self);
+      co_await control(self, closes);
     }
   };
   return self.run(rt, body);
