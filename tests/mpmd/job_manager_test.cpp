@@ -94,6 +94,25 @@ TEST_CASE("graph B39, G-e: what fails while its region recovers joins it, unchar
   CHECK(job.record(id("actor", 1)).failures.empty());
 }
 
+TEST_CASE(
+    "graph: an end that is heard while others are recorded is not acknowledged yet") {
+  mw::job_graph g("group");
+  g.role("actor").run({"actor"}).count(2);
+  g.edge("ring", "actor", "actor").bulk(mw::group).restart_together();
+  managed_job job(g, {"a"});
+  job.settle();
+  REQUIRE(job.end_program(id("actor", 0), 1));
+  job.turn();
+  // The other was told to end, and has.
+  job.while_recording = [&] { job.let_programs_go_on(); };
+  job.turn();
+  CHECK(job.agents()["a"].has.contains(id("actor", 1)));
+  job.kill_master();
+  job.settle();
+  REQUIRE(job.record(id("actor", 1)).exit);
+  CHECK(job.record(id("actor", 1)).exit->kind == mw::exit_kind::stopped);
+}
+
 TEST_CASE("graph B38: a replacement that dies at its start is replaced too") {
   managed_job job(serving_job(), {"a"});
   job.settle();

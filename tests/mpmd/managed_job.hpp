@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -66,6 +67,7 @@ class managed_job {
   void turn(std::optional<std::size_t> dies_after = std::nullopt) {
     connect_agents();
     manager_->decide(now_);
+    if (while_recording) std::exchange(while_recording, nullptr)();
     auto changes = manager_->context().take_changes();
     std::size_t left = dies_after.value_or(SIZE_MAX);
     // A store may need a transaction for each.
@@ -93,6 +95,9 @@ class managed_job {
       let_pass(200);
     }
   }
+
+  /// Happens in the next turn, behind the conclusions and ahead of the orders.
+  std::function<void()> while_recording;
 
   // --- what happens to agents and programs ---------------------------------------------
 

@@ -1,5 +1,5 @@
-// A large job in virtual time, by seed: 1,000 instances on 100 agents, whose programs,
-// agents and masters are killed and cut off (laws G-a to G-f).
+// A large job in virtual time, by seed: 1,000 instances on 100 agents. Programs, agents
+// and masters are killed, and agents are cut off (laws G-a to G-f).
 #include <doctest/doctest.h>
 
 #include <map>
