@@ -41,8 +41,10 @@ void graph_status::note_changes(const job_manager& manager, recorded_time now) {
                             record.why));
     }
     if (record.phase != last.phase && record.phase == instance_phase::ended) {
-      note(now, fmt::format("{}: ended for good{}{}", name, record.exit ? ": " : "",
-                            record.exit ? record.exit->text : ""));
+      const std::string exit = record.exit ? record.exit->text : std::string();
+      const std::string& why = record.why.empty() ? exit : record.why;
+      note(now,
+           fmt::format("{}: ended for good{}{}", name, why.empty() ? "" : ": ", why));
     }
     if (is_ready && !last.is_ready)
       note(now, fmt::format("{}: incarnation {} is ready", name, record.incarnation));

@@ -90,23 +90,15 @@ static tcp_store_options client_with(const std::string& secret_file) {
 class job_client_core {
  public:
   job_client_core(runtime& rt, std::string job, job_client::options options)
-      : job_(std::move(job)), options_(std::move(options)) {
-    if (end_told()) return;
-    try {
-      const job_address at = address();
-      store_ = open_job_store(rt, at.store, client_with(at.secret_file));
-    } catch (const std::runtime_error&) {
-      // It may have ended since.
-      if (!end_told()) throw;
-      return;
-    }
-    meeting_.emplace(*store_, job_);
+      : runtime_(rt), job_(std::move(job)), options_(std::move(options)) {
+    find();
   }
 
   [[nodiscard]] const std::string& job() const noexcept { return job_; }
   /// The store of a job that was started here goes with it; what was told last stays.
   [[nodiscard]] task<job_status> status() {
     if (const auto end = end_told()) co_return status_from(*end);
+    find();
     std::optional<std::string> told;
     try {
       if (meeting_) told = co_await meeting_->published();
@@ -119,7 +111,9 @@ class job_client_core {
   }
   /// What is over has nothing to stop.
   [[nodiscard]] task<void> stop(std::string why) {
-    if (!meeting_ || end_told()) co_return;
+    if (end_told()) co_return;
+    find();
+    if (!meeting_) co_return;
     try {
       co_await meeting_->ask_to_stop(std::move(why));
     } catch (const store_error&) {
@@ -128,6 +122,19 @@ class job_client_core {
   }
 
  private:
+  /// One that is over may be followed by another of its name.
+  void find() {
+    if (meeting_ || end_told()) return;
+    try {
+      const job_address at = address();
+      store_ = open_job_store(runtime_, at.store, client_with(at.secret_file));
+    } catch (const std::runtime_error&) {
+      // It may have ended since.
+      if (!end_told()) throw;
+      return;
+    }
+    meeting_.emplace(*store_, job_);
+  }
   [[nodiscard]] job_address address() const {
     if (options_.store.empty()) return address_of_job(options_.folder, job_);
     return {job_, options_.store, options_.secret_file};
@@ -137,6 +144,7 @@ class job_client_core {
     return end_of_job(options_.folder, job_);
   }
 
+  runtime& runtime_;
   const std::string job_;
   const job_client::options options_;
   /// Null where the job was over from the beginning.

@@ -255,8 +255,10 @@ void job_manager::end_with_controllers() {
     const auto controller = job_.session_controller_of(n);
     const bool may_live = job_.at(n).phase == instance_phase::running ||
                           job_.at(n).phase == instance_phase::waiting;
-    if (controller && may_live && job_.at(*controller).phase == instance_phase::ended)
-      job_.change(n).phase = instance_phase::ended;
+    if (!controller || !may_live || job_.at(*controller).phase != instance_phase::ended)
+      continue;
+    job_.change(n).phase = instance_phase::ended;
+    job_.change(n).why = "its controller has ended";
   }
 }
 
@@ -305,9 +307,11 @@ void job_manager::end_what_stands(recorded_time now) {
       continue;
     }
     advance& at = advances_[n];
+    // Its time begins when all of its workers are there.
+    const bool lacks = lacks_workers(n);
     if (at.incarnation != record.incarnation || at.progress != report->progress ||
-        lacks_workers(n))
-      at = {record.incarnation, report->progress, now};
+        lacks || at.lacked)
+      at = {record.incarnation, report->progress, now, lacks};
     if (now - at.since < in_milliseconds(limit)) continue;
     if (!longest || at.since < advances_.at(*longest).since) longest = n;
   }
@@ -379,8 +383,9 @@ void job_manager::conclude_stage(recorded_time now) {
     if (drivers > 0 && ended == drivers)
       failover_.end_job(code, code == 0 ? "its drivers have ended" : "a driver failed");
   }
-  if (job.stage == job_stage::stopping && !has_living(now))
-    job_.change_job().stage = job_stage::stopped;
+  if (job.stage != job_stage::stopping || has_living(now)) return;
+  // That it ends is recorded ahead of what has ended, that it is over behind.
+  if (!job_.has_changes_of_job()) job_.change_job().stage = job_stage::stopped;
 }
 
 bool job_manager::has_living(recorded_time now) const {

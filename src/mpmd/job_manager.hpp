@@ -137,6 +137,7 @@ class job_manager {
     std::uint64_t incarnation = 0;
     std::uint64_t progress = 0;
     recorded_time since = 0;
+    bool lacked = false;  ///< a controller lacked workers
   };
   std::map<std::size_t, advance> advances_;
   std::map<std::size_t, session_loss> lost_to_sessions_;  // by the worker

@@ -369,8 +369,11 @@ start_spec job_master::spec_of(std::size_t instance) const {
   spec.variables["ROLE_NAME"] = role.name;
   spec.variables["ROLE_RANK"] = std::to_string(job.id(instance).index);
   spec.variables["ROLE_WORLD_SIZE"] = std::to_string(role.counts.start);
-  // Who sets a size sets all that depends on it.
-  if (!role.variables.contains("WORLD_SIZE")) {
+  // Devices of its own it counts from 0 on; who sets one of these sets what belongs to
+  // it.
+  const auto sets = [&](const char* name) { return role.variables.contains(name); };
+  if (role.needs.gpus == 0 && !sets("WORLD_SIZE") && !sets("LOCAL_WORLD_SIZE") &&
+      !sets("LOCAL_RANK")) {
     const auto [local_rank, local_size] = local_place_of(instance);
     spec.variables.emplace("LOCAL_RANK", std::to_string(local_rank));
     spec.variables.emplace("LOCAL_WORLD_SIZE", std::to_string(local_size));

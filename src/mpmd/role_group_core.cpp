@@ -213,7 +213,10 @@ task<void> role_group_core::take_call(const group_question& asked,
   const std::string result = co_await call(asked, which);
   try {
     take(which.number, result);
-  } catch (const value_error& e) {
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& e) {
+    // A type of the user's may throw anything.
     failure f(cause::invalid_argument, fmt::format("the result: {}", e.what()));
     throw world_error(described(std::move(f), which, asked.method));
   }

@@ -115,7 +115,7 @@ static task<bool> serve_one(runtime& rt, store& keys, const function_table& func
 }
 
 task<void> role_core::work(const function_table& functions) {
-  const graph_role& role = session_role(graph(), instance_);
+  static_cast<void>(session_role(graph(), instance_));
   if (instance_.index == 0)
     throw std::logic_error(
         fmt::format("{} is the controller of its session", instance_.text()));
@@ -127,8 +127,7 @@ task<void> role_core::work(const function_table& functions) {
     const auto [invitation, left] = co_await when_any(post.be_invited(number), leaving());
     if (!invitation) co_return;
     worker_seat seat = worker_invitation::of(*invitation).seat;
-    // GPUs that it does not share it counts from 0 on.
-    seat.on_host = role.needs.gpus > 0 ? 0 : local_rank_;
+    seat.on_host = local_rank_;
     const bool is_closed =
         co_await serve_one(*runtime_, *keys_, functions, post, number, std::move(seat));
     if (is_closed) co_return;

@@ -100,13 +100,18 @@ task<void> session_core::begin(std::shared_ptr<session_core> self) {
   self->watch_.show();
   (void)self->runtime_.start(hold(self));
   self->has_begun_ = true;
-  for (const auto& link : self->links_) {
-    co_await link->decided();
-    while (link->state() == worker_state::lost && self->source_->comes_again() &&
-           !self->is_ending()) {
+  // One may be lost while a later one is awaited.
+  bool is_settled = false;
+  while (!is_settled) {
+    is_settled = true;
+    for (const auto& link : self->links_) {
+      co_await link->decided();
+      if (link->state() != worker_state::lost || !self->source_->comes_again() ||
+          self->is_ending())
+        continue;
+      is_settled = false;
       link->decided().reset();
       link->wanted().set();
-      co_await link->decided();
     }
   }
   const std::string absent = self->absent_workers();

@@ -205,8 +205,8 @@ task<void> worker_loop::obey() {
     command c = std::move(waiting_.front());
     waiting_.pop_front();
     if (c.head.kind == command_kind::close) {
-      // What was not awaited has ended well, too.
-      if (done_ > told_) co_await tell_progress();
+      // What was not awaited has ended well, too; a word that is on its way ends here.
+      co_await tell_progress();
       co_await meshes_.leave();
       co_return;
     }

@@ -113,7 +113,10 @@ TEST_CASE("graph B16: an instance that is much slower than the others is named o
   s.answerers[1]->is_holding = true;
   auto asked = s.own.rt.start(s.group.all("hold", ""));
   CHECK(s.own.log.gets("decode.1 has not ended after"));
-  CHECK(s.own.log.has("the other 3 of 4 instances"));
+  // One that the machine holds up may not have ended yet.
+  const bool says_how_many = s.own.log.has("the other 3 of 4 instances") ||
+                             s.own.log.has("the other 2 of 4 instances");
+  CHECK(says_how_many);
   s.answerers[1]->is_holding = false;
   CHECK(s.own.finish(asked).size() == 4);
   CHECK(s.own.log.count("not ended after", log_level::warning) == 1);

@@ -87,6 +87,21 @@ def a_sessions_workers_stay_when_their_controller_dies():
     gone([*before.values(), *pids.values()])
 
 
+def a_worker_that_is_lost_while_others_are_awaited_comes_again():
+    """graph G-e: its controller, which begins the session, is not charged."""
+    late = f'["/bin/sh", "-c", "test $ROLE_RANK = 3 && sleep 2; exec {ROLE_USER}"]'
+    job = Job("begins", graph("begins").replace(f'["{ROLE_USER}"]', late))
+    early = job.until_ready(2)
+    assert set(early) == {"tp.1", "tp.2"}, early
+    os.kill(early["tp.1"], signal.SIGKILL)
+    pids = job.until_ready(4, {"tp.1": early["tp.1"]})
+    assert pids["tp.2"] == early["tp.2"]
+    until_said(job, "tp.0", "the sums are right", 1)
+    (controller,) = [i for i in job.status()["instances"] if i["instance"] == "tp.0"]
+    assert controller["incarnation"] == 1 and controller["failures"] == 0, controller
+    assert job.end() == 0
+
+
 def a_session_that_is_closed_ends_its_job_in_order():
     """graph G-f: workers end when they are done, also late, and none of them counts as lost."""
     text = graph("closes", "driver = true\n").replace(f'["{ROLE_USER}"]', f'["{ROLE_USER}", "closes"]')
@@ -106,6 +121,7 @@ with tempfile.TemporaryDirectory() as folder:
         for claim in (
             a_role_is_a_session_that_keeps_its_losses_to_itself,
             a_sessions_workers_stay_when_their_controller_dies,
+            a_worker_that_is_lost_while_others_are_awaited_comes_again,
             a_session_that_is_closed_ends_its_job_in_order,
         ):
             began = time.monotonic()

@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "session_fixture.hpp"
+#include "spmd/session_core.hpp"
 
 namespace manyworlds::spmd_tests {
 
@@ -149,7 +150,11 @@ TEST_CASE(
   in_processes(2, [](session& s) -> task<void> {
     const dref<part_of_model> made = co_await s.issue(load_part, 10).replayable();
     // Nothing awaits its end: the workers tell of it all the same.
-    co_await sleep_for(500ms);
+    const detail::worker_link& link = detail::access::core_ptr(s)->link_of(1);
+    const auto told = [&]() -> task<void> {
+      while (link.waiting() + link.sent() > 0) co_await sleep_for(1ms);
+    };
+    co_await within(told(), 20s);
     ::kill(pid_of(s, 1), SIGKILL);
     co_await until_lost(s, 1);
     co_await s.respawn(1);

@@ -1,9 +1,12 @@
 // Packed values: the values of a call at a calls edge, or its result, as one text.
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstddef>
+#include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -71,7 +74,10 @@ template <class... P>
     number = 0;
     check_end(in);
     return all;
-  } catch (const value_error& e) {
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& e) {
+    // A type of the user's may throw anything.
     refuse_argument(number, e.what());
   }
 }
@@ -131,6 +137,17 @@ template <class T>
 inline constexpr bool refers_to_call = std::same_as<T, std::string_view>;
 template <class T, std::size_t Size>
 inline constexpr bool refers_to_call<std::span<T, Size>> = true;
+template <class T>
+inline constexpr bool refers_to_call<std::optional<T>> = refers_to_call<T>;
+template <class T>
+inline constexpr bool refers_to_call<std::vector<T>> = refers_to_call<T>;
+template <class T, std::size_t Size>
+inline constexpr bool refers_to_call<std::array<T, Size>> = refers_to_call<T>;
+template <class A, class B>
+inline constexpr bool refers_to_call<std::pair<A, B>> =
+    refers_to_call<A> || refers_to_call<B>;
+template <class... T>
+inline constexpr bool refers_to_call<std::tuple<T...>> = (refers_to_call<T> || ...);
 
 /// Holds for types of calls that carry values alone, with a result that lasts.
 template <class Result, class... P>

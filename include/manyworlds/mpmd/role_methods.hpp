@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -161,6 +162,9 @@ class role_methods {
                   "the function must take the parameters of its name, perhaps behind a "
                   "mw::role_call&, and give its result or a mw::task of it");
     if constexpr (fits) {
+      if constexpr (requires { answer == nullptr; }) {
+        if (answer == nullptr) throw std::invalid_argument("a name without a method");
+      }
       const auto run = std::make_shared<F>(std::move(answer));
       on_values(std::string(name.name()), [run](role_call& call) {
         return detail::answer_values<F, Result, P...>(*run, call);

@@ -110,8 +110,9 @@ int serve(const agent_line& line) {
   place.insecure = line.job.insecure;
   // A role of one instance would not know that others of the job are elsewhere.
   const auto own = mw::socket_address::parse(how.listen.view());
+  const bool is_inherited = std::getenv("MANYWORLDS_INTERFACE") != nullptr;
   place.interface = line.interface;
-  if (line.interface.empty() && own && !own->is_loopback())
+  if (line.interface.empty() && !is_inherited && own && !own->is_loopback())
     place.interface = mw::detail::host_of(how.listen.view());
   place.log_folder = line.logs;
   place.guard = &guard;
