@@ -11,12 +11,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <manyworlds/mpmd.hpp>
 #include <manyworlds/mw.hpp>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -85,8 +87,47 @@ mw::task<first_step> step_of(const std::string& folder, std::uint32_t index,
 
 // --- a job that is hurt ---------------------------------------------------------------
 
-/// Kills a worker again and again, and measures until the job is whole: of a policy that
-/// starts one instance again, or all.
+/// Measures with a job, and ends it, also where that has failed: nothing else would.
+template <class T>
+mw::task<T> measured_with(mw::job_client& job, mw::task<T> measuring) {
+  std::optional<T> measured;
+  std::exception_ptr failed;
+  try {
+    measured.emplace(co_await std::move(measuring));
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  co_await job.stop();
+  static_cast<void>(co_await job.until_over());
+  if (failed) std::rethrow_exception(failed);
+  co_return std::move(*measured);
+}
+
+/// Kills a worker again and again, and measures until the job is whole.
+mw::task<std::vector<double>> kill_each(std::string folder, int kills,
+                                        bool is_whole_job) {
+  std::vector<int> incarnations(workers, 1);
+  std::vector<first_step> now(workers);
+  for (std::uint32_t n = 0; n < workers; ++n) now[n] = co_await step_of(folder, n, 1);
+  std::vector<double> took;
+  for (int n = 0; n < kills; ++n) {
+    // The budget's window is over by then: pauses do not grow from kill to kill.
+    co_await mw::sleep_for(700ms);
+    const auto victim = static_cast<std::uint32_t>(n) % workers;
+    const auto began = steady::now();
+    ::kill(now[victim].pid, SIGKILL);
+    auto whole = began;
+    for (std::uint32_t w = 0; w < workers; ++w) {
+      if (!is_whole_job && w != victim) continue;
+      now[w] = co_await step_of(folder, w, ++incarnations[w]);
+      whole = std::max(whole, now[w].at);
+    }
+    took.push_back(milliseconds(whole - began));
+  }
+  co_return took;
+}
+
+/// Measures a policy that starts one instance again, or all.
 mw::task<std::vector<double>> kill_workers(mw::runtime& rt, const bench_line& line,
                                            bool is_whole_job) {
   const std::string name = is_whole_job ? "whole" : "single";
@@ -104,26 +145,8 @@ mw::task<std::vector<double>> kill_workers(mw::runtime& rt, const bench_line& li
   options.folder = line.folder + "/jobs";
   options.program = line.mwgraph;
   mw::job_client job = co_await mw::job_client::submit(rt, g, options);
-  std::vector<int> incarnations(workers, 1);
-  std::vector<first_step> now(workers);
-  for (std::uint32_t n = 0; n < workers; ++n) now[n] = co_await step_of(folder, n, 1);
-  std::vector<double> took;
-  for (int n = 0; n < line.kills; ++n) {
-    // The budget's window is over by then: pauses do not grow from kill to kill.
-    co_await mw::sleep_for(700ms);
-    const auto victim = static_cast<std::uint32_t>(n) % workers;
-    const auto began = steady::now();
-    ::kill(now[victim].pid, SIGKILL);
-    auto whole = began;
-    for (std::uint32_t w = 0; w < workers; ++w) {
-      if (!is_whole_job && w != victim) continue;
-      now[w] = co_await step_of(folder, w, ++incarnations[w]);
-      whole = std::max(whole, now[w].at);
-    }
-    took.push_back(milliseconds(whole - began));
-  }
-  co_await job.stop();
-  static_cast<void>(co_await job.until_over());
+  std::vector<double> took =
+      co_await measured_with(job, kill_each(folder, line.kills, is_whole_job));
   std::sort(took.begin(), took.end());
   co_return took;
 }
@@ -176,15 +199,9 @@ void kill_master(const std::string& folder) {
   }
 }
 
-mw::task<crowd> run_crowd(mw::runtime& rt, const bench_line& line) {
-  mw::job_graph g("crowd");
-  g.role("many").run({"/bin/sleep", "3600"}).count(line.processes);
-  mw::job_client::options options;
-  options.folder = line.folder + "/jobs";
-  options.program = line.mwgraph;
+mw::task<crowd> look_at_crowd(mw::job_client& job, const bench_line& line,
+                              steady::time_point began) {
   crowd measured;
-  const auto began = steady::now();
-  mw::job_client job = co_await mw::job_client::submit(rt, g, options);
   mw::job_status now;
   while (now.stage != "running") {
     now = co_await job.status();
@@ -213,9 +230,18 @@ mw::task<crowd> run_crowd(mw::runtime& rt, const bench_line& line) {
   now = co_await job.status();
   for (const mw::job_status::instance& each : now.instances)
     measured.restarts += each.incarnation - 1;
-  co_await job.stop();
-  static_cast<void>(co_await job.until_over());
   co_return measured;
+}
+
+mw::task<crowd> run_crowd(mw::runtime& rt, const bench_line& line) {
+  mw::job_graph g("crowd");
+  g.role("many").run({"/bin/sleep", "3600"}).count(line.processes);
+  mw::job_client::options options;
+  options.folder = line.folder + "/jobs";
+  options.program = line.mwgraph;
+  const auto began = steady::now();
+  mw::job_client job = co_await mw::job_client::submit(rt, g, options);
+  co_return co_await measured_with(job, look_at_crowd(job, line, began));
 }
 
 /// Places 1,000 instances on 100 nodes.

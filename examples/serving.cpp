@@ -100,18 +100,11 @@ struct told {
   std::string why;
 };
 
-mw::task<told> run_and_hurt(mw::runtime& rt, const demo_line& line,
-                            const std::string& folder) {
+mw::task<void> hurt(mw::job_client& job, const demo_line& line,
+                    const std::string& folder) {
   const auto say = [&](const std::string& text) {
     if (!line.is_json) fmt::print("{}\n", text);
   };
-  const std::string own = std::filesystem::read_symlink("/proc/self/exe");
-  const std::string result = folder + "/result.json";
-  mw::job_client::options options;
-  options.folder = folder + "/jobs";
-  options.program = line.mwgraph;
-  mw::job_graph graph = graph_of(own, line, result);
-  mw::job_client job = co_await mw::job_client::submit(rt, std::move(graph), options);
   const mw::job_status before = co_await until_answered(job, line.requests / 4);
   if (const auto* const decode = find(before, "decode", 1)) {
     say(fmt::format("kill -9 {}: decode.1", decode->pid));
@@ -120,7 +113,27 @@ mw::task<told> run_and_hurt(mw::runtime& rt, const demo_line& line,
   static_cast<void>(co_await until_answered(job, line.requests / 2));
   say("kill -9 the master");
   kill_master(folder);
+}
+
+mw::task<told> run_and_hurt(mw::runtime& rt, const demo_line& line,
+                            const std::string& folder) {
+  const std::string own = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string result = folder + "/result.json";
+  mw::job_client::options options;
+  options.folder = folder + "/jobs";
+  options.program = line.mwgraph;
+  mw::job_graph graph = graph_of(own, line, result);
+  mw::job_client job = co_await mw::job_client::submit(rt, std::move(graph), options);
+  std::exception_ptr failed;
+  try {
+    co_await hurt(job, line, folder);
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  // Nothing else would end a job that was started.
+  if (failed) co_await job.stop("the demonstration has failed");
   const mw::job_status end = co_await job.until_over();
+  if (failed) std::rethrow_exception(failed);
   told all;
   for (const mw::job_status::instance& each : end.instances) {
     const bool is_first = each.incarnation == 1;

@@ -49,6 +49,12 @@ task<std::optional<int>> job_leadership::lead() {
   std::string trouble;
   try {
     co_await take_seat();
+    const bool is_gone = co_await is_forgotten();
+    if (is_gone) {
+      note("the job was over, and was erased");
+      co_await leave_seat();
+      co_return 0;
+    }
     const int code = co_await lead_one_term();
     co_return code;
   } catch (const context_error& e) {
@@ -72,12 +78,7 @@ task<int> job_leadership::lead_one_term() {
     s.cancel();
   };
   co_await scope::run(body);
-  try {
-    co_await seat_.leave();
-  } catch (const context_error& e) {
-    // Its lease ends by itself.
-    note(e.what());
-  }
+  co_await leave_seat();
   co_return code;
 }
 
@@ -89,6 +90,15 @@ task<void> job_leadership::take_seat() {
     if (is_ours) co_return;
     const std::optional<seat_holder> leader = co_await seat_.holder();
     if (leader) co_await stand_by(*leader);
+  }
+}
+
+task<void> job_leadership::leave_seat() {
+  try {
+    co_await seat_.leave();
+  } catch (const context_error& e) {
+    // Its lease ends by itself.
+    note(e.what());
   }
 }
 
@@ -115,11 +125,33 @@ task<void> job_leadership::keep_seat() {
 
 task<void> job_leadership::stand_by(seat_holder leader) {
   note(fmt::format("stands by for master {}", leader.address));
-  auto [death, end] = co_await when_any(see_death_of(leader), seat_.until_free(leader));
+  auto [death, end, none] =
+      co_await when_any(see_death_of(leader), seat_.until_free(leader), note_term());
   static_cast<void>(end);
+  static_cast<void>(none);
   if (!death) co_return;
   note(fmt::format("has seen master {} die", leader.address));
   co_await seat_.free(leader);
+}
+
+task<void> job_leadership::note_term() {
+  event never;
+  while (seen_term_ == 0) {
+    try {
+      seen_term_ = co_await context_.term();
+    } catch (const context_error&) {
+      // It is asked again.
+    }
+    if (seen_term_ == 0) co_await sleep_for(pause_after_trouble);
+  }
+  co_await never;
+}
+
+/// Terms only grow, so that one that is not there was erased with all the rest. A master
+/// that is given a graph would take it for a job that has yet to begin.
+task<bool> job_leadership::is_forgotten() {
+  const std::uint64_t now = co_await context_.term();
+  co_return now < seen_term_;
 }
 
 task<void> job_leadership::see_death_of(seat_holder leader) {

@@ -1,6 +1,7 @@
 // Job leadership: a master that leads a job, or stands by while another one does.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,9 +38,14 @@ class job_leadership {
 
  private:
   [[nodiscard]] task<void> take_seat();
+  [[nodiscard]] task<void> leave_seat();
   /// Ends when that master's taking of the seat has ended, or it was seen to die.
   [[nodiscard]] task<void> stand_by(seat_holder leader);
   [[nodiscard]] task<void> see_death_of(seat_holder leader);
+  /// Looks until the job has a term, which says that it was begun. It never ends.
+  [[nodiscard]] task<void> note_term();
+  /// Returns whether the job that this master stood by for was erased since.
+  [[nodiscard]] task<bool> is_forgotten();
   /// Leads one term. Nothing: another master leads, or may do so.
   [[nodiscard]] task<std::optional<int>> lead();
   [[nodiscard]] task<int> lead_one_term();
@@ -58,6 +64,8 @@ class job_leadership {
   const master_options options_;
   /// Tells this master from others; standbys find it by that.
   const std::string name_;
+  /// The highest term that was seen while this master stood by.
+  std::uint64_t seen_term_ = 0;
 };
 
 }  // namespace manyworlds::inline v0::detail

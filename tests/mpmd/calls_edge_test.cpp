@@ -16,7 +16,7 @@ namespace manyworlds::calls_edge_tests {
 
 TEST_SUITE_BEGIN("mpmd");
 
-TEST_CASE("graph: results of several instances stand in the order of ranks") {
+TEST_CASE("graph B12: results of several instances stand in the order of ranks") {
   site s(3);
   s.until(3);
   CHECK(s.run(s.group.all("who", "x")) == std::vector<std::string>{"0:x", "1:x", "2:x"});
@@ -122,7 +122,7 @@ TEST_CASE("graph B16: an instance that is much slower than the others is named o
   CHECK(s.own.log.count("not ended after", log_level::warning) == 1);
 }
 
-TEST_CASE("graph: an error of a call names edge, instance and method") {
+TEST_CASE("graph B13: an error of a call names edge, instance and method") {
   site s(1);
   s.until(1);
   const failure missing = s.why(s.group.at(0, "whom", ""));
@@ -137,7 +137,7 @@ TEST_CASE("graph: an error of a call names edge, instance and method") {
   CHECK_THROWS_AS(s.run(nameless()), std::invalid_argument);
 }
 
-TEST_CASE("graph: a call that was lost with its instance has an unknown outcome") {
+TEST_CASE("graph B15: a call that was lost with its instance has an unknown outcome") {
   site s(1);
   s.until(1);
   s.answerers[0]->break_once();
@@ -155,7 +155,7 @@ TEST_CASE("graph: a call that was lost with its instance has an unknown outcome"
   CHECK(s.run(s.group.any("who", "x")) == "0:x");
 }
 
-TEST_CASE("graph: a call that may be repeated is, under its id") {
+TEST_CASE("graph B15: a call that may be repeated is, under its id") {
   site s(1);
   s.until(1);
   s.answerers[0]->break_once();
@@ -166,7 +166,7 @@ TEST_CASE("graph: a call that may be repeated is, under its id") {
   CHECK(ids[0] == ids[1]);
 }
 
-TEST_CASE("graph: a call ends by its deadline, and so does its method") {
+TEST_CASE("graph B14: a call ends by its deadline, and so does its method") {
   site s(1);
   s.until(1);
   const role_call_options brief{.within = 50ms};
@@ -174,7 +174,7 @@ TEST_CASE("graph: a call ends by its deadline, and so does its method") {
   CHECK(testing::eventually([&] { return s.answerers[0]->was_stopped.load(); }));
 }
 
-TEST_CASE("graph: a call waits for an instance that is not there yet") {
+TEST_CASE("graph B13: a call waits for an instance that is not there yet") {
   site s(1);
   s.until(1);
   const role_call_options brief{.within = 100ms};

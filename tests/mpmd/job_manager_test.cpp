@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mpmd/managed_job.hpp"
@@ -573,6 +574,45 @@ TEST_CASE(
     job.settle(20);
     CHECK(job.stage() == job_stage::stopped);
     CHECK(job.living() == 0);
+  }
+}
+
+TEST_CASE("graph B55: a master that dies in any stage leaves a job that ends the same") {
+  mw::job_graph g = serving_job();
+  g.role("router").driver();
+  // Where the master dies: before it has begun, while all start, while an instance is
+  // replaced, while all are started again, and while all end.
+  for (const char* const moment : {"begins", "starts", "replaces", "restarts", "stops"}) {
+    for (std::size_t steps = 0; steps < 12; ++steps) {
+      CAPTURE(moment);
+      CAPTURE(steps);
+      managed_job job(g, {"a", "b"});
+      const std::string_view at = moment;
+      job.start_master();
+      if (at == "starts") job.turn();
+      if (at == "replaces" || at == "restarts" || at == "stops") job.settle();
+      if (at == "replaces") REQUIRE(job.end_program(id("decode", 0), 1));
+      // The budget of an instance is spent by its fourth failure.
+      for (int crash = 0; at == "restarts" && crash < 4; ++crash) {
+        REQUIRE(job.end_program(id("decode", 0), 1));
+        if (crash < 3) job.settle(20);
+      }
+      if (at == "stops") REQUIRE(job.end_program(id("router", 0), 5));
+      if (at == "stops") job.manager().stop("it is told to");
+      job.turn(steps);
+      job.kill_master();
+      job.settle(100);
+      if (at == "stops") {
+        CHECK(job.stage() == job_stage::stopped);
+        CHECK(job.living() == 0);
+        continue;
+      }
+      CHECK(job.stage() == job_stage::running);
+      CHECK(job.living() == 5);
+      CHECK(job.manager().context().job().restart_count == (at == "restarts" ? 1 : 0));
+      CHECK(job.starts(id("decode", 1)) == (at == "restarts" ? 2 : 1));
+      CHECK(job.starts(id("router", 0)) == (at == "restarts" ? 2 : 1));
+    }
   }
 }
 

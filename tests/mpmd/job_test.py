@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from one_host import LIMIT, MWGRAPH, ROLE_USER, Job, end_what_is_left, gone, graph, parent_of, until
+from one_host import LIMIT, MWGRAPH, ROLE_USER, Job, end_what_is_left, gone, graph, left_in, parent_of, until
 
 JOB_CLIENT_USER = os.path.abspath(sys.argv[3])
 
@@ -146,6 +146,45 @@ def a_job_ends_with_the_code_of_its_driver():
     assert "exited with code 3" in main["last_end"], main
 
 
+def a_job_ends_with_the_code_of_its_driver_also_by_a_later_master():
+    """graph B63: those who wait for the end wait on while the master dies."""
+    main = '[role.main]\nrun = ["/bin/sh", "-c", "while [ ! -e ends ]; do sleep 0.05; done; exit 7"]\ndriver = true\n'
+    job = Job("waits", graph("waits", main + 'restart = { when = "never" }\n'))
+    job.until_ready(4)
+    line = [MWGRAPH, "wait", "waits", "--folder", os.path.abspath("jobs")]
+    with subprocess.Popen(line) as waits:
+        term = job.status()["term"]
+        assert job.kill_master()
+        until(lambda: job.status().get("term", 0) > term, "no master has followed")
+        open("ends", "w", encoding="ascii").close()
+        assert waits.wait(LIMIT) == 7 == job.process.wait(LIMIT)
+
+
+def what_a_role_is_among_others_is_told_to_its_instances():
+    """graph B2: four instances over two agents."""
+    told = os.path.abspath("told")
+    words = "echo $ROLE_NAME $ROLE_RANK $ROLE_WORLD_SIZE $MANYWORLDS_INSTANCE >> " + told
+    text = f"""name = "ranks"
+[role.trainer]
+run = ["/bin/sh", "-c", "{words}; sleep 1000"]
+count = 4
+[[place]]
+rule = "spread"
+roles = ["trainer"]
+"""
+    job = Job("ranks", text, more=["--nodes", "2"])
+    until(lambda: os.path.exists("jobs/ranks/job.json"), "the job cannot be found")
+    agent = job.agent("b")
+    job.until_ready(4)
+    until(lambda: os.path.exists(told) and len(open(told, encoding="ascii").readlines()) == 4, "not all have told")
+    with open(told, encoding="ascii") as file:
+        assert sorted(file.read().splitlines()) == [f"trainer {n} 4 trainer.{n}" for n in range(4)]
+    nodes = [each["node"] for each in job.status()["instances"]]
+    assert nodes.count("here") == nodes.count("b") == 2, nodes
+    assert job.end() == 0
+    assert agent.wait(LIMIT) == 0
+
+
 def a_job_that_is_run_ends_with_its_command_and_one_that_is_started_does_not():
     """graph B73."""
     job = Job("attached", graph("attached"))
@@ -217,5 +256,7 @@ with tempfile.TemporaryDirectory() as folder:
                 began = time.monotonic()
                 said = claim()
                 print(f"{name.replace('_', ' ')}: {time.monotonic() - began:.1f} s {said or ''}", flush=True)
+        # graph B64, G-f: of no job anything is left.
+        until(lambda: not left_in(os.path.realpath(folder)), lambda: str(left_in(os.path.realpath(folder))))
     finally:
         end_what_is_left(os.path.realpath(folder))

@@ -28,7 +28,7 @@ def a_standby_leads_when_the_leader_dies(job):
 
 
 def an_old_master_that_is_resumed_changes_nothing(job):
-    """graph B60, G-a, G-b: it hears of a death when it goes on, and its commands are refused by its term."""
+    """graph B60, B62, G-a to G-c: agents work on without it. It hears of a death when it goes on, and its commands are refused by its term."""
     before, numbers = job.until_ready(), job.incarnations()
     term, old = job.status()["term"], job.masters[job.leads]
     old.send_signal(signal.SIGSTOP)
@@ -36,6 +36,7 @@ def an_old_master_that_is_resumed_changes_nothing(job):
     # Its agents tell it so, and it will conclude from that what its successor has concluded by then.
     os.kill(before["decode.1"], signal.SIGKILL)
     job.until_term_above(term)
+    assert lives(before["decode.0"]) and lives(before["prefill.0"])
     after = job.until_ready({"decode.1": before["decode.1"]})
     old.send_signal(signal.SIGCONT)
     # A write that was under way has an answer that came too late; any other one is refused.
@@ -77,9 +78,41 @@ def without_etcd_everything_runs_on(job):
     assert after["decode.1"] == before["decode.1"] and after["prefill.0"] == before["prefill.0"]
 
 
+def what_runs_is_not_forgotten(job):
+    before = job.until_ready()
+    done = job.ask("forget", secret=False)
+    assert done.returncode == 1 and "is not over" in done.stderr, done
+    assert job.until_ready() == before
+
+
 def the_job_ends_once(job):
     """graph B12, G-f: one result, told by all, and nothing is left."""
     job.stop_in_order()
+
+
+def what_is_over_can_be_forgotten(job):
+    """graph G-f: etcd keeps the end of a job for those who ask, until it is told to forget the job."""
+    assert job.ask("wait").returncode == 0, "its end is there for those who ask late"
+    assert job.remains()
+    done = job.ask("forget", secret=False)
+    assert done.returncode == 0 and "erased" in done.stdout, done
+    assert not job.remains()
+    # Again is no error, and the name is free.
+    assert job.ask("forget", secret=False).returncode == 0
+
+
+def a_standby_begins_no_job_that_was_forgotten(job):
+    """What was erased while it stood by looks like a job that has yet to begin."""
+    again = Job(job.etcd)
+    try:
+        again.until_ready()
+        # Until it stands by, and knows that there is a job.
+        time.sleep(1)
+        again.erase_all()
+        assert again.masters[1].wait(30) == 0, again.said()
+        assert not again.has_context()
+    finally:
+        again.end()
 
 
 def main():
@@ -89,7 +122,8 @@ def main():
         print("skipped: etcd is not installed")
         return 77
     claims = [a_standby_leads_when_the_leader_dies, an_old_master_that_is_resumed_changes_nothing,
-              a_lease_that_is_lost_is_no_death, without_etcd_everything_runs_on, the_job_ends_once]
+              a_lease_that_is_lost_is_no_death, without_etcd_everything_runs_on, what_runs_is_not_forgotten, the_job_ends_once,
+              what_is_over_can_be_forgotten, a_standby_begins_no_job_that_was_forgotten]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         job = None

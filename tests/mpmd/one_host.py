@@ -151,12 +151,23 @@ def gone(pids):
         time.sleep(0.02)
 
 
-def end_what_is_left(folder):
-    """A claim that failed leaves its job: its programs end with it."""
+def left_in(folder):
+    """Returns the processes, this one apart, the command lines of which name that folder."""
+    found = []
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
                 if folder.encode() in file.read() and pid != os.getpid():
-                    os.kill(pid, signal.SIGKILL)
+                    found.append(pid)
         except OSError:
+            continue
+    return found
+
+
+def end_what_is_left(folder):
+    """A claim that failed leaves its job: its programs end with it."""
+    for pid in left_in(folder):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
             continue

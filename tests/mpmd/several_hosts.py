@@ -92,8 +92,8 @@ class Job:
         with open("all.out", encoding="utf-8") as file:
             return file.read()
 
-    def ask(self, command, *more, limit=LIMIT):
-        line = [*self.hosts[0], MWGRAPH, command, *self.where, *more]
+    def ask(self, command, *more, limit=LIMIT, secret=True):
+        line = [*self.hosts[0], MWGRAPH, command, *(self.where if secret else self.where[:3]), *more]
         return subprocess.run(line, capture_output=True, text=True, timeout=limit)
 
     def status(self):
@@ -128,6 +128,20 @@ class Job:
         key = base64.b64encode(b"manyworlds/graph/kept/seat").decode()
         found = self.etcd_says("kv/range", key=key).get("kvs", [])
         return (base64.b64decode(found[0]["value"]).decode(), found[0].get("lease", "0")) if found else None
+
+    def remains(self):
+        """Returns how many keys etcd has, where this job is the only one that uses it."""
+        first, last = (base64.b64encode(key).decode() for key in (b"manyworlds/", b"manyworlds0"))
+        return int(self.etcd_says("kv/range", key=first, range_end=last, count_only=True).get("count", 0))
+
+    def erase_all(self):
+        """Erases it by hand while it runs, its seat with it."""
+        first, last = (base64.b64encode(key).decode() for key in (b"manyworlds/graph/kept/", b"manyworlds/graph/kept0"))
+        self.etcd_says("kv/deleterange", key=first, range_end=last)
+
+    def has_context(self):
+        key = base64.b64encode(b"manyworlds/graph/kept/context/term").decode()
+        return bool(self.etcd_says("kv/range", key=key).get("kvs", []))
 
     def stop_in_order(self):
         """Ends the job: all of its programs end with 0, and its instances with it."""

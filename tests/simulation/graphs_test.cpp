@@ -51,8 +51,7 @@ struct written_link {
   }
 };
 
-mw::task<void> speak_over(member_process& process, const std::string& job,
-                          written_link& own) {
+mw::task<void> speak_over(member_process& process, std::string job, written_link& own) {
   const auto serve = [&own](mw::world& w) -> mw::task<void> {
     auto hear = [&]() -> mw::task<void> {
       for (;;) own.told.push_back(co_await mw::detail::receive_word(w, 0));
@@ -159,6 +158,7 @@ TEST_CASE("graph G-e: what an agent's replaced link still holds is no news") {
   first.late.kind = word_kind::report;
   first.late.has = second.hello.has;
   first.late.has.front().life = mw::detail::instance_life::ended;
+  first.late.has.front().exit = {mw::exit_kind::exited, 1, 0, "exited with code 1"};
   first.is_due = true;
   job.all.run_for(5s);
   CHECK_FALSE_MESSAGE(second.has_heard(word_kind::ensure, 2), job.story());

@@ -41,6 +41,7 @@ void add_stop(CLI::App& app, command& chosen);
 void add_why(CLI::App& app, command& chosen);
 void add_logs(CLI::App& app, command& chosen);
 void add_plan(CLI::App& app, command& chosen);
+void add_forget(CLI::App& app, command& chosen);
 
 /// Adds the argument FILE, a description in TOML or JSON.
 void add_file(CLI::App& sub, std::string& file);

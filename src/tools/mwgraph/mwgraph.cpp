@@ -55,6 +55,7 @@ int main(int argc, char** argv) {
   mwgraph::add_logs(app, chosen);
   mwgraph::add_wait(app, chosen);
   mwgraph::add_stop(app, chosen);
+  mwgraph::add_forget(app, chosen);
   mwgraph::add_agent(app, chosen);
   mwgraph::add_master(app, chosen);
   mwgraph::add_plan(app, chosen);
