@@ -580,14 +580,15 @@ TEST_CASE(
 TEST_CASE("graph B55: a master that dies in any stage leaves a job that ends the same") {
   mw::job_graph g = serving_job();
   g.role("router").driver();
+  g.role("decode").count(2, 2, 2);
   // Where the master dies: before it has begun, while all start, while an instance is
   // replaced, while all are started again, and while all end.
   for (const char* const moment : {"begins", "starts", "replaces", "restarts", "stops"}) {
     for (std::size_t steps = 0; steps < 12; ++steps) {
-      CAPTURE(moment);
+      const std::string_view at = moment;
+      CAPTURE(at);
       CAPTURE(steps);
       managed_job job(g, {"a", "b"});
-      const std::string_view at = moment;
       job.start_master();
       if (at == "starts") job.turn();
       if (at == "replaces" || at == "restarts" || at == "stops") job.settle();
@@ -597,10 +598,12 @@ TEST_CASE("graph B55: a master that dies in any stage leaves a job that ends the
         REQUIRE(job.end_program(id("decode", 0), 1));
         if (crash < 3) job.settle(20);
       }
-      if (at == "stops") REQUIRE(job.end_program(id("router", 0), 5));
       if (at == "stops") job.manager().stop("it is told to");
       job.turn(steps);
       job.kill_master();
+      job.start_master();
+      // The order to stop stays where each master looks for it.
+      if (at == "stops") job.manager().stop("it is told to");
       job.settle(100);
       if (at == "stops") {
         CHECK(job.stage() == job_stage::stopped);

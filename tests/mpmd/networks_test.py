@@ -5,6 +5,7 @@ usage: networks_test.py MWGRAPH ROLE_USER WIRE
 """
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -56,10 +57,19 @@ for address, parts in json.load(sys.stdin):
 class Network:
     def __init__(self, networks):
         self.networks = networks
+        self.job = self.keeper = None
         self.etcd = Etcd(networks.address(0), networks.inside(0))
         with open("secret", "w", encoding="ascii") as file:
             file.write("5" * 64 + "\n")
         os.chmod("secret", 0o600)
+        try:
+            self.begin()
+        except BaseException:
+            self.end()
+            raise
+
+    def begin(self):
+        networks = self.networks
         self.keeper = subprocess.Popen(networks.inside(1, sys.executable, "-c", KEEPER, networks.address(1)),
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.keeper.stdout.readline() == "listens\n"
@@ -85,9 +95,10 @@ class Network:
         return {int(each[1].split(":")[1], 16) for each in fields if each[3] == "0A"}
 
     def end(self):
-        self.job.end()
+        if self.job:
+            self.job.end()
         self.etcd.end()
-        if self.keeper.poll() is None:
+        if self.keeper and self.keeper.poll() is None:
             self.keeper.kill()
             self.keeper.communicate()
 
@@ -150,6 +161,9 @@ def the_job_ends_in_order(net):
 
 
 def main():
+    if not shutil.which("etcd"):
+        print("skipped: etcd is not installed")
+        return 77
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
@@ -166,9 +180,6 @@ def main():
                 began = time.monotonic()
                 said = claim(net)
                 print(f"{claim.__name__.replace('_', ' ')}: {time.monotonic() - began:.1f} s {said or ''}", flush=True)
-        except FileNotFoundError as e:
-            print(f"skipped: {e}")
-            return 77
         except BaseException:
             if net:
                 print(Job.said(), file=sys.stderr)
