@@ -470,6 +470,31 @@ TEST_CASE("graph B49: a role's controller is asked before a failover, and may de
   CHECK(job.is_ready(id("worker", 0)));
 }
 
+TEST_CASE(
+    "graph B49: an end is kept while a controller is asked, also if it is as the last") {
+  mw::job_graph g("trained");
+  g.role("trainer").run({"trainer"});
+  g.role("worker").run({"worker"}).controller("trainer");
+  managed_job job(g, {"a"});
+  job.settle();
+  REQUIRE(job.end_program(id("worker", 0), 1));
+  job.turn();
+  job.manager().answered(id("worker", 0), 1, true);
+  job.settle();
+  REQUIRE(job.incarnation(id("worker", 0)) == 2);
+  REQUIRE(job.end_program(id("worker", 0), 1));
+  job.turn();
+  CHECK(job.agents()["a"].has.contains(id("worker", 0)));
+  // The next master asks again.
+  job.kill_master();
+  job.start_master();
+  job.turn();
+  job.manager().answered(id("worker", 0), 2, true);
+  job.settle();
+  CHECK(job.incarnation(id("worker", 0)) == 3);
+  CHECK(job.record(id("worker", 0)).failures.size() == 2);
+}
+
 TEST_CASE("graph B5: what fits nowhere is refused before anything starts") {
   mw::job_graph g("large");
   g.role("server")

@@ -67,6 +67,8 @@ class managed_job {
   void turn(std::optional<std::size_t> dies_after = std::nullopt) {
     connect_agents();
     manager_->decide(now_);
+    // Law G-f.
+    if (manager_->is_over()) CHECK(living() == 0);
     if (while_recording) std::exchange(while_recording, nullptr)();
     auto changes = manager_->context().take_changes();
     std::size_t left = dies_after.value_or(SIZE_MAX);

@@ -177,6 +177,7 @@ TEST_CASE("graph G-a: an incarnation that is ordered twice starts once") {
 TEST_CASE("graph G-a: a newer incarnation begins when the older one has ended") {
   simulated_graph job(2, one_server());
   job.checks_records = false;
+  job.takes_to_end = 500ms;
   job.add_node("a");
   const auto master_end = begun<scripted_master>(job.all.add("master"), 1, 1);
   scripted_master& master = *master_end;

@@ -258,6 +258,8 @@ class simulated_graph {
   std::optional<int> exit_code;
   /// Whether instances of the role "driver" end, with code 0.
   bool drivers_end = false;
+  /// How long others take to end when they are told to.
+  mw::duration takes_to_end{};
   /// A node that was cut off for too long may have an incarnation that was replaced.
   bool may_overlap = false;
   /// Whether what starts has to be recorded: a master of the test's own keeps no record.
@@ -335,6 +337,7 @@ class simulated_graph {
       while (!drivers_end) co_await mw::sleep_for(100ms);
     } else {
       co_await self.terminated();
+      co_await mw::sleep_for(takes_to_end);
     }
     co_return 0;
   }
