@@ -1,6 +1,7 @@
 // How a call ends: answered, given up, failed with its workers, settled.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <utility>
@@ -194,6 +195,7 @@ void session_core::settle(const std::shared_ptr<call_record>& call) {
   const bool forms_again = must_form_again(*call);
   if (forms_again) {
     session_mesh& mesh = meshes_[call->head.mesh];
+    fail_cut_calls(mesh.id, *call->why);
     mesh.supersede();
     head = mesh.next_world();
     head.call = call->id;
@@ -202,6 +204,23 @@ void session_core::settle(const std::shared_ptr<call_record>& call) {
     link_of(part.worker).let_go(call->id);
     if (part.state == part_state::lost) continue;
     if (part.is_held() || forms_again) link_of(part.worker).tell(head);
+  }
+}
+
+/// What some have ended in a world of its mesh that is over, the others cannot end in the
+/// next one: its messages went with that world, and a later call would meet it (S-d).
+void session_core::fail_cut_calls(std::uint32_t mesh, const failure& why) {
+  std::vector<std::shared_ptr<call_record>> cut;
+  for (const auto& [id, call] : open_) {
+    const auto has_ended = [](const call_part& part) {
+      return part.state == part_state::ended;
+    };
+    if (call->head.mesh == mesh && std::ranges::any_of(call->parts, has_ended))
+      cut.push_back(call);
+  }
+  for (const auto& call : cut) {
+    fail(call, why);
+    if (call->is_over()) settle(call);
   }
 }
 
