@@ -140,10 +140,10 @@ void hurt_programs_and_masters(large_job& job) {
     if (dies) graph.kill_master();
     return dies;
   };
-  for (int step = 0; step < 5; ++step) {
+  for (int step = 0; step < 3; ++step) {
     job.kill_programs(1 + job.random().below(20));
     if (job.random().below(3) == 0) job.cut_off_one(job.random().at_most(2s));
-    job.graph.all.run_for(job.random().at_most(300ms));
+    job.graph.all.run_for(job.random().at_most(200ms));
     if (job.random().below(3) == 0) job.graph.kill_master();
     job.graph.all.run_for(job.random().at_most(100ms));
     if (job.graph.master_process == nullptr) job.graph.start_master();
