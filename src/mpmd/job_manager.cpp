@@ -385,7 +385,8 @@ void job_manager::conclude_stage(recorded_time now) {
   }
   if (job.stage != job_stage::stopping || has_living(now)) return;
   // That it ends is recorded ahead of what has ended, that it is over behind.
-  if (!job_.has_changes_of_job()) job_.change_job().stage = job_stage::stopped;
+  is_again_due_ = job_.has_changes_of_job();
+  if (!is_again_due_) job_.change_job().stage = job_stage::stopped;
 }
 
 bool job_manager::has_living(recorded_time now) const {

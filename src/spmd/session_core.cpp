@@ -101,15 +101,15 @@ task<void> session_core::begin(std::shared_ptr<session_core> self) {
   (void)self->runtime_.start(hold(self));
   self->has_begun_ = true;
   // One may be lost while a later one is awaited.
-  bool is_settled = false;
-  while (!is_settled) {
-    is_settled = true;
+  bool some_come_again = true;
+  while (some_come_again) {
+    for (const auto& link : self->links_) co_await link->decided();
+    some_come_again = false;
     for (const auto& link : self->links_) {
-      co_await link->decided();
-      if (link->state() != worker_state::lost || !self->source_->comes_again() ||
-          self->is_ending())
-        continue;
-      is_settled = false;
+      const bool comes_again = link->state() == worker_state::lost &&
+                               self->source_->comes_again() && !self->is_ending();
+      if (!comes_again) continue;
+      some_come_again = true;
       link->decided().reset();
       link->wanted().set();
     }
