@@ -34,10 +34,16 @@ static json json_of(const instance_report& report) {
   return all;
 }
 
+static std::uint32_t index_from(const json& all) {
+  const auto index = all.at("index").get<std::uint64_t>();
+  if (index > UINT32_MAX) throw std::invalid_argument("an index that is none");
+  return static_cast<std::uint32_t>(index);
+}
+
 static instance_report report_from(const json& all) {
   instance_report report;
   all.at("role").get_to(report.instance.role);
-  all.at("index").get_to(report.instance.index);
+  report.instance.index = index_from(all);
   all.at("incarnation").get_to(report.incarnation);
   report.life = life_named(all.at("life").get<std::string>()).value();
   all.at("pid").get_to(report.pid);
@@ -167,12 +173,12 @@ static agent_word read_word(word_kind kind, const json& all) {
     throw std::invalid_argument("a report of no instance, or of several");
   if (is_about_instance(kind)) {
     all.at("role").get_to(word.instance.role);
-    all.at("index").get_to(word.instance.index);
+    word.instance.index = index_from(all);
     all.at("incarnation").get_to(word.incarnation);
   }
   if (is_about_two(kind)) {
     all.at("about").at("role").get_to(word.about.role);
-    all.at("about").at("index").get_to(word.about.index);
+    word.about.index = index_from(all.at("about"));
   }
   if (kind == word_kind::end) all.at("drains").get_to(word.drains);
   if (kind == word_kind::answer) all.at("is_handled").get_to(word.is_handled);
@@ -185,12 +191,18 @@ static agent_word read_word(word_kind kind, const json& all) {
   return word;
 }
 
+/// All numbers in words are whole: the conversion of others may be undefined.
+static bool whole_numbers(int, json::parse_event_t, const json& value) {
+  if (value.is_number_float()) throw std::invalid_argument("a number that is not whole");
+  return true;
+}
+
 agent_word agent_word_from(word_kind kind, std::string_view text) {
   if (kind < word_kind::hello || kind > word_kind::refusal)
     throw std::invalid_argument(
         fmt::format("a word of kind {}", static_cast<std::uint32_t>(kind)));
   try {
-    return read_word(kind, json::parse(text));
+    return read_word(kind, json::parse(text, whole_numbers));
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& e) {

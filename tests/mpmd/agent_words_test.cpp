@@ -114,6 +114,15 @@ TEST_CASE("graph B75: what is no word is refused by a sentence") {
   report.has.clear();
   refuses(word_kind::report, detail::text_of(report));
 
+  for (const char* const number : {"1e300", "1.5", "-1", "4294967297"}) {
+    CAPTURE(number);
+    std::string text = detail::text_of(full_word(word_kind::ready));
+    const std::size_t at = text.find("\"index\":1");
+    REQUIRE(at != std::string::npos);
+    text.replace(at, 9, "\"index\":" + std::string(number));
+    refuses(word_kind::ready, text);
+  }
+
   detail::agent_word ensure = full_word(word_kind::ensure);
   ensure.spec.grace = -std::chrono::seconds(1);
   refuses(word_kind::ensure, detail::text_of(ensure));
