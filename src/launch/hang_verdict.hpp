@@ -53,7 +53,7 @@ struct hang_witness {
   bool was_late = false;
   duration silent{0};
   duration without_turn{0};
-  /// Nothing if it never told its progress.
+  /// Since it last told its progress, or waited. Nothing if it never told its progress.
   std::optional<duration> without_progress = std::nullopt;
   std::optional<hang_wait> waits = std::nullopt;
   /// Those of its worlds that are up.

@@ -333,6 +333,8 @@ void worker_reports::take(worker_account& of, const worker_beat& beat) {
   of.is_at_rest = false;
   of.last_beat = now;
   of.turns = beat.turns;
+  // Between two beats it may have waited until now.
+  if (of.waits || beat.waits) of.last_wait = now;
   of.waits = beat.waits;
 }
 

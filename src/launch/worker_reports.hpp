@@ -49,6 +49,8 @@ struct worker_account {
   std::optional<std::uint64_t> progress;
   time_point last_progress{};
   std::optional<worker_wait> waits;
+  /// When it was last known to wait.
+  time_point last_wait{};
   known_worlds worlds;
   known_suspects suspects;
   std::map<std::uint64_t, deadline> deadlines;

@@ -321,7 +321,9 @@ void worker_watch::add_reports(hang_witness& w, const worker_account& account) c
   w.was_late = account.last_late && now - *account.last_late < limit();
   w.silent = since(*account.last_beat);
   w.without_turn = since(account.last_turn);
-  if (account.progress) w.without_progress = since(account.last_progress);
+  // One that has waited for a stuck member has yet to go on when that one is gone.
+  if (account.progress)
+    w.without_progress = since(std::max(account.last_progress, account.last_wait));
   if (account.waits) {
     hang_wait& waits = w.waits.emplace();
     waits.operation = name_of(account.waits->kind);
