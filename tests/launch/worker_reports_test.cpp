@@ -372,7 +372,8 @@ TEST_CASE("a worker that waits says for which member, and in which operation") {
   REQUIRE(!b.run(world_tests::forming(w)));
   CHECK(a.until([](const worker_account& of) {
     return of.waits && of.waits->kind == operation_kind::receive &&
-           of.waits->world == "kv" && of.waits->peer_pid == ::getpid();
+           of.waits->world == "kv" && of.waits->peer_pid == ::getpid() &&
+           of.last_wait == of.last_beat;
   }));
   auto send = [&]() -> task<void> {
     const int x = 1;
