@@ -153,7 +153,9 @@ task<void> job_master::tell_status() {
       has_text_.reset();
     }
     try {
-      co_await meeting_.publish(text_);
+      // One that was stopped for a while would put what it knew in its successor's place.
+      const bool is_present = co_await meeting_.announced() <= term_;
+      if (is_present) co_await meeting_.publish(text_);
     } catch (const store_error&) {
       // Those who ask read what was told last.
       has_news_.set();
