@@ -195,7 +195,6 @@ void session_core::settle(const std::shared_ptr<call_record>& call) {
   const bool forms_again = must_form_again(*call);
   if (forms_again) {
     session_mesh& mesh = meshes_[call->head.mesh];
-    fail_cut_calls(mesh.id, call->id, *call->why);
     mesh.supersede();
     head = mesh.next_world();
     head.call = call->id;
@@ -207,19 +206,15 @@ void session_core::settle(const std::shared_ptr<call_record>& call) {
   }
 }
 
-/// What some have ended in a world of its mesh that is over, the others cannot end in the
-/// next one: its messages went with that world, and a later call would meet it (S-d).
-/// What is not behind a call that all have ended is over, though that may not be told
-/// yet.
-void session_core::fail_cut_calls(std::uint32_t mesh, std::uint64_t behind,
-                                  const failure& why) {
+/// What a worker that is replaced had ended, the others cannot end in the next world of
+/// the mesh: its messages went with the last one, and a later call would meet it (S-d).
+void session_core::fail_cut_calls(std::uint32_t mesh, const failure& why) {
   std::vector<std::shared_ptr<call_record>> cut;
   for (const auto& [id, call] : open_) {
     const auto has_ended = [](const call_part& part) {
       return part.state == part_state::ended;
     };
-    if (id > behind && call->head.mesh == mesh &&
-        std::ranges::any_of(call->parts, has_ended))
+    if (call->head.mesh == mesh && std::ranges::any_of(call->parts, has_ended))
       cut.push_back(call);
   }
   for (const auto& call : cut) {
