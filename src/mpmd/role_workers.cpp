@@ -97,9 +97,9 @@ void role_workers::tell_lost(const seat& own, const char* why) const {
 /// Returns nothing where it cannot say more than the break of its world does.
 task<std::string> role_workers::ended(int worker) {
   seat& own = seat_of(worker);
-  static_cast<void>(co_await own.post.free_after(own.process.number));
   std::string how;
   try {
+    static_cast<void>(co_await own.post.free_after(own.process.number));
     const auto refusal =
         co_await keys_.try_get(refusal_key(session_, worker, own.session_incarnation));
     if (refusal) how = "its process has ended";
@@ -123,6 +123,8 @@ task<void> role_workers::end(int worker, duration patience) {
     co_return;
   } catch (const timed_out&) {
     // It stands still, or has ended and was not started again yet.
+  } catch (const store_error&) {
+    // It cannot be recalled: the master hears of it, by another way.
   }
   if (own.process.number != number) co_return;
   own.is_lost = true;
