@@ -63,7 +63,7 @@ mw::task<void> train(mw::role_context& self, mw::world& w, std::int64_t steps) {
     ++own.steps;
     co_await self.record("training", own.text());
     self.progress(static_cast<std::uint64_t>(own.steps));
-    co_await mw::sleep_for(std::chrono::milliseconds(10));
+    co_await mw::sleep_for(std::chrono::milliseconds(40));
   }
   co_await w.barrier();
   say("trained " + own.text());
