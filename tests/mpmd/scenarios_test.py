@@ -73,6 +73,7 @@ name = "{name}"
 [role.router]
 run = ["{INFERENCE_USER}", "router", "{requests}", "{os.path.abspath(name)}.lines"]
 ready = "told"
+drain = "1s"
 driver = true
 [role.prefill]
 run = ["{INFERENCE_USER}", "prefill"{gate}]
@@ -118,6 +119,14 @@ def until_answered(name, count):
     until(lambda: len(lines_of(name)) >= count, lambda: f"{len(lines_of(name))} of {count} requests have ended")
 
 
+def kill_under_load(pid):
+    """Lets requests gather at a process, so that they are lost with it. Returns the moment."""
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.1)
+    os.kill(pid, signal.SIGKILL)
+    return time.monotonic()
+
+
 def longest_gap(lines, around):
     """Returns the longest time without an answer that began or ended within two seconds after a moment."""
     times = [around] + sorted(line["at"] for line in lines if line["at"] > around and line["ended"] == "ok")
@@ -130,13 +139,11 @@ def inference_that_loses_a_prefill_and_a_decode():
     job = Job(name, inference(name, REQUESTS))
     before = job.until_ready(5)
     until_answered(name, REQUESTS // 4)
-    os.kill(before["prefill.1"], signal.SIGKILL)
-    prefill_died = time.monotonic()
+    prefill_died = kill_under_load(before["prefill.1"])
     until_answered(name, REQUESTS // 2)
     pids = job.pids()
     assert all(pids[each] == before[each] for each in ("decode.0", "decode.1", "prefill.0", "router.0")), (before, pids)
-    os.kill(pids["decode.1"], signal.SIGKILL)
-    decode_died = time.monotonic()
+    decode_died = kill_under_load(pids["decode.1"])
     assert job.process.wait(LIMIT) == 0, job.ask("status").stdout
     lines = lines_of(name)
     assert sorted(line["request"] for line in lines) == list(range(REQUESTS))
@@ -146,10 +153,11 @@ def inference_that_loses_a_prefill_and_a_decode():
         if line["ended"] == "ok":
             assert (line["first"], line["told"]) == right_answer(line["request"]), line
             continue
-        assert line["ended"] == "decode_lost" and line["first"] and line["tried"][-1][1] == 1, line
-        assert decode_died - 1 < line["at"], line
+        # One that reached the successor finds no page there.
+        assert line["ended"] in ("decode_lost", "the page is not here"), line
+        assert line["first"] and line["tried"][-1][1] == 1 and line["at"] > decode_died, line
     lost = [line for line in lines if line["ended"] != "ok"]
-    assert len(lost) <= 8, lost
+    assert 0 < len(lost) <= 8, lost
     # What had no token yet was tried with another pair, thrice at most, and no pair twice.
     again = [line for line in lines if len(line["tried"]) > 1]
     assert again and all(len(line["tried"]) <= 3 for line in lines), again
