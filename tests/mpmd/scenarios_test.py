@@ -120,11 +120,12 @@ def until_answered(name, count):
 
 
 def kill_under_load(pid):
-    """Lets requests gather at a process, so that they are lost with it. Returns the moment."""
+    """Lets requests gather at a process, so that they are lost with it. Returns when that began."""
+    began = time.monotonic()
     os.kill(pid, signal.SIGSTOP)
     time.sleep(0.1)
     os.kill(pid, signal.SIGKILL)
-    return time.monotonic()
+    return began
 
 
 def longest_gap(lines, around):
