@@ -1,8 +1,9 @@
-// mwbench-graph: what a failure costs a job of roles, beside a restart of the whole job
-// in the same run; how long 200 processes take to be up, and 1,000 instances to be
+// mwbench-graph: what a failure costs a job of roles, and what ten kills a minute leave
+// of its steps, beside a restart of the whole job in the same run; what an edge notices
+// of a master's death; how long 200 processes take to be up, and 1,000 instances to be
 // placed.
 //
-//     mwbench-graph [--mwgraph FILE] [--kills N] [--json]
+//     mwbench-graph [--mwgraph FILE] [--kills N] [--seconds N] [--json]
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -26,43 +27,20 @@
 #include <thread>
 #include <vector>
 
+#include "graph_job.hpp"
+#include "graph_roles.hpp"
+
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
 namespace {
 
 constexpr std::uint32_t workers = 4;
-constexpr auto longest_wait = 60s;
-
-struct bench_line {
-  std::string mwgraph = "mwgraph";
-  std::string folder;
-  int kills = 20;
-  std::uint32_t processes = 200;
-  bool is_json = false;
-};
-
 double milliseconds(steady::duration length) {
   return std::chrono::duration<double, std::milli>(length).count();
 }
 
-// --- the role -------------------------------------------------------------------------
-
-/// Says in a file, by the clock of this machine, when its first step was.
-int step(const std::string& folder) {
-  mw::role_context self;
-  mw::runtime rt(self.runtime());
-  const auto body = [&](mw::scope&) -> mw::task<void> {
-    self.ready();
-    const std::string name =
-        fmt::format("{}/{}.{}", folder, self.instance().text(), self.incarnation);
-    std::ofstream(name + ".new")
-        << ::getpid() << ' ' << steady::now().time_since_epoch().count();
-    std::filesystem::rename(name + ".new", name);
-    co_await self.leaving();
-  };
-  return self.run(rt, body);
-}
+// --- a job that is hurt ---------------------------------------------------------------
 
 struct first_step {
   pid_t pid = 0;
@@ -83,24 +61,6 @@ mw::task<first_step> step_of(const std::string& folder, std::uint32_t index,
     co_await mw::sleep_for(1ms);
   }
   throw std::runtime_error(name + " was never written");
-}
-
-// --- a job that is hurt ---------------------------------------------------------------
-
-/// Measures with a job, and ends it, also where that has failed: nothing else would.
-template <class T>
-mw::task<T> measured_with(mw::job_client& job, mw::task<T> measuring) {
-  std::optional<T> measured;
-  std::exception_ptr failed;
-  try {
-    measured.emplace(co_await std::move(measuring));
-  } catch (...) {
-    failed = std::current_exception();
-  }
-  co_await job.stop();
-  static_cast<void>(co_await job.until_over());
-  if (failed) std::rethrow_exception(failed);
-  co_return std::move(*measured);
 }
 
 /// Kills a worker again and again, and measures until the job is whole.
@@ -136,15 +96,12 @@ mw::task<std::vector<double>> kill_workers(mw::runtime& rt, const bench_line& li
   mw::job_graph g(name);
   const std::uint32_t tries = is_whole_job ? 0 : 4096;
   g.role("worker")
-      .run({std::filesystem::read_symlink("/proc/self/exe"), "step", folder})
+      .run(own_command({"step", folder}))
       .count(workers)
       .waits_until_ready()
       .restart(mw::restart_when::on_failure, {tries, 500ms});
   g.whole_job = {4096, 500ms};
-  mw::job_client::options options;
-  options.folder = line.folder + "/jobs";
-  options.program = line.mwgraph;
-  mw::job_client job = co_await mw::job_client::submit(rt, g, options);
+  mw::job_client job = co_await submit(rt, g, line);
   std::vector<double> took =
       co_await measured_with(job, kill_each(folder, line.kills, is_whole_job));
   std::sort(took.begin(), took.end());
@@ -189,16 +146,6 @@ struct crowd {
   std::uint64_t restarts = 0;
 };
 
-void kill_master(const std::string& folder) {
-  for (const auto& each : std::filesystem::directory_iterator("/proc")) {
-    std::ifstream file(each.path() / "cmdline");
-    const std::string line{std::istreambuf_iterator<char>(file), {}};
-    const bool is_master = line.find(std::string("\0master\0", 8)) != std::string::npos;
-    if (is_master && line.find(folder) != std::string::npos)
-      ::kill(std::stoi(each.path().filename()), SIGKILL);
-  }
-}
-
 mw::task<crowd> look_at_crowd(mw::job_client& job, const bench_line& line,
                               steady::time_point began) {
   crowd measured;
@@ -236,11 +183,8 @@ mw::task<crowd> look_at_crowd(mw::job_client& job, const bench_line& line,
 mw::task<crowd> run_crowd(mw::runtime& rt, const bench_line& line) {
   mw::job_graph g("crowd");
   g.role("many").run({"/bin/sleep", "3600"}).count(line.processes);
-  mw::job_client::options options;
-  options.folder = line.folder + "/jobs";
-  options.program = line.mwgraph;
   const auto began = steady::now();
-  mw::job_client job = co_await mw::job_client::submit(rt, g, options);
+  mw::job_client job = co_await submit(rt, g, line);
   co_return co_await measured_with(job, look_at_crowd(job, line, began));
 }
 
@@ -275,6 +219,9 @@ int measure(const bench_line& line) {
   mw::runtime rt(mw::runtime_options{});
   const auto single = rt.run(kill_workers(rt, line, false));
   const auto whole = rt.run(kill_workers(rt, line, true));
+  const hurt_steps kept = rt.run(steps_under_kills(rt, line, false));
+  const hurt_steps kept_whole = rt.run(steps_under_kills(rt, line, true));
+  const edge_pauses pauses = rt.run(pauses_without_master(rt, line));
   const crowd many = rt.run(run_crowd(rt, line));
   const double placed = place_thousand();
   if (line.is_json) {
@@ -282,6 +229,12 @@ int measure(const bench_line& line) {
                                       {"kill_to_step_p99_ms", quantile(single, 0.99)},
                                       {"whole_job_p50_ms", quantile(whole, 0.5)},
                                       {"whole_job_p99_ms", quantile(whole, 0.99)},
+                                      {"random_kills", kept.kills},
+                                      {"steps_kept", kept.part},
+                                      {"job_restarts", kept.job_restarts},
+                                      {"steps_kept_whole_job", kept_whole.part},
+                                      {"pause_ms", pauses.undisturbed},
+                                      {"pause_master_killed_ms", pauses.master_killed},
                                       {"processes", line.processes},
                                       {"up_s", many.up_seconds},
                                       {"idle_core_percent", many.idle_core_percent},
@@ -296,6 +249,15 @@ int measure(const bench_line& line) {
   fmt::print("the policy \"restart the job\": p50 {:.0f} ms, p99 {:.0f} ms ({:.1f} x)\n",
              quantile(whole, 0.5), quantile(whole, 0.99),
              quantile(whole, 0.5) / quantile(single, 0.5));
+  fmt::print(
+      "{} random kills in {} s: {:.0f} % of the undisturbed steps, {} restarts of "
+      "the job; the policy \"restart the job\": {:.0f} %\n",
+      kept.kills, line.seconds, kept.part * 100, kept.job_restarts,
+      kept_whole.part * 100);
+  fmt::print(
+      "an edge that exchanges each millisecond: longest pause {:.1f} ms; while "
+      "the master is killed thrice {:.1f} ms\n",
+      pauses.undisturbed, pauses.master_killed);
   fmt::print("{} processes: up after {:.2f} s; idle {:.2f} % of a core\n", line.processes,
              many.up_seconds, many.idle_core_percent);
   fmt::print("the master killed: another one tells after {:.0f} ms, {} restarts\n",
@@ -309,16 +271,28 @@ int measure(const bench_line& line) {
 int main(int count, char** words) {
   CLI::App app("What failures cost a job of roles");
   bench_line line;
-  std::string step_folder;
+  std::string path;
   app.add_option("--mwgraph", line.mwgraph, "the program that runs jobs")
       ->capture_default_str();
   app.add_option("--kills", line.kills)->check(CLI::Range(1, 1000));
   app.add_option("--processes", line.processes)->check(CLI::Range(1, 1000));
   app.add_flag("--json", line.is_json);
-  auto* const role = app.add_subcommand("step", "an instance, as a job starts it");
-  role->add_option("FOLDER", step_folder)->required();
+  app.add_option("--seconds", line.seconds, "the length of the random kills")
+      ->check(CLI::Range(3, 3600));
+  const auto role = [&](const char* name) {
+    auto* const made = app.add_subcommand(name, "an instance, as a job starts it");
+    made->add_option("PATH", path);
+    return made;
+  };
+  const auto* const steps = role("step");
+  const auto* const generates = role("generate");
+  const auto* const trains = role("train");
+  const auto* const beats = role("beat");
   CLI11_PARSE(app, count, words);
-  if (*role) return step(step_folder);
+  if (*steps) return step_once(path);
+  if (*generates) return generate();
+  if (*trains) return train(path);
+  if (*beats) return beat(path);
   line.folder = std::filesystem::temp_directory_path() / "mwbench-graph.XXXXXX";
   if (::mkdtemp(line.folder.data()) == nullptr) return 1;
   int code = 1;
