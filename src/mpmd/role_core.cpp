@@ -12,6 +12,7 @@
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/serve/connect.hpp"
 #include "manyworlds/serve/keep.hpp"
+#include "mpmd/incarnation_claim.hpp"
 #include "mpmd/instance_fact.hpp"
 #include "mpmd/role_group_core.hpp"
 
@@ -40,12 +41,15 @@ task<void> role_core::run(runtime& rt, store& meeting, role_context::role_body b
   job_meeting own(meeting, job_);
   runtime_ = &rt;
   keys_ = &own.keys();
+  incarnation_claim claim(*keys_, instance_, incarnation_);
   const auto all = [&](scope& s) -> task<void> {
     s.spawn(keep_agent());
     s.spawn(tell_ready());
     s.spawn(tell_progress());
     co_await placed_;
     if (!refused_.empty()) throw std::runtime_error(refused_);
+    co_await claim.take();
+    s.spawn(claim.until_followed());
     const auto program = [&](scope& inner) -> task<void> {
       co_await body(inner);
       inner.cancel();

@@ -7,6 +7,7 @@
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/mpmd/job_placement.hpp"
 #include "manyworlds/store/store.hpp"
+#include "mpmd/persistent_keys.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -26,8 +27,8 @@ struct free_worker {
 /// incarnations of both: an earlier process does not take the place of a later one, nor
 /// an earlier controller the worker of a later one.
 ///
-/// While the store is away an operation is tried again (law G-c). Errors: store_error for
-/// what will not pass, as another secret. Lifetime: this and the store outlive the tasks.
+/// Errors and law G-c: as `persistent_keys`. Lifetime: this and the store outlive the
+/// tasks.
 class worker_post {
  public:
   worker_post(store& keys, const instance_id& worker);
@@ -58,7 +59,7 @@ class worker_post {
  private:
   [[nodiscard]] std::string key(std::uint64_t number, const char* what) const;
 
-  store& keys_;
+  persistent_keys keys_;
   const std::string prefix_;
 };
 
