@@ -27,14 +27,17 @@ std::string incarnation_claim::key_of_follower(std::uint64_t of) const {
   return fmt::format("{}/{}", prefix_, of);
 }
 
-std::uint64_t incarnation_claim::checked(const std::string& latest) const {
+static std::uint64_t number_in(const std::string& text) noexcept {
   std::uint64_t found = 0;
-  std::from_chars(latest.data(), latest.data() + latest.size(), found);
-  if (found > incarnation_)
+  std::from_chars(text.data(), text.data() + text.size(), found);
+  return found;
+}
+
+void incarnation_claim::refuse_followed(std::uint64_t latest) const {
+  if (latest > incarnation_)
     throw std::runtime_error(
         fmt::format("incarnation {} of {} has followed this one, {}: it has its place",
-                    found, instance_.text(), incarnation_));
-  return found;
+                    latest, instance_.text(), incarnation_));
 }
 
 /// It may die between its two keys. So the first one is for the process that it follows:
@@ -43,7 +46,8 @@ task<void> incarnation_claim::take() {
   const std::string own = std::to_string(incarnation_);
   std::string seen = co_await keys_.latest(prefix_);
   while (seen != own) {
-    const std::uint64_t before = checked(seen);
+    const std::uint64_t before = number_in(seen);
+    refuse_followed(before);
     if (before != 0) co_await keys_.set(key_of_follower(before), own);
     std::string now = co_await keys_.exchange(prefix_, seen, own);
     // Of a key that is gone a store says what was expected.
@@ -54,11 +58,11 @@ task<void> incarnation_claim::take() {
 
 task<void> incarnation_claim::until_followed() {
   for (;;) {
-    static_cast<void>(checked(co_await keys_.latest(prefix_)));
+    refuse_followed(number_in(co_await keys_.latest(prefix_)));
     const std::optional<std::string> follower =
         co_await keys_.get_within(key_of_follower(incarnation_), between_looks);
     if (!follower) continue;
-    static_cast<void>(checked(*follower));
+    refuse_followed(number_in(*follower));
     // What cannot be read is no follower's.
     co_await sleep_for(between_looks);
   }

@@ -33,8 +33,7 @@ class incarnation_claim {
 
  private:
   [[nodiscard]] std::string key_of_follower(std::uint64_t of) const;
-  /// Returns the latest incarnation that was there; 0 if none was.
-  [[nodiscard]] std::uint64_t checked(const std::string& latest) const;
+  void refuse_followed(std::uint64_t latest) const;
 
   persistent_keys keys_;
   const instance_id instance_;

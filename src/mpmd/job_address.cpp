@@ -21,7 +21,10 @@ std::string folder_of_jobs(const std::string& base) {
 std::optional<std::string> end_of_job(const std::string& base, const std::string& job) {
   std::ifstream file(fmt::format("{}/{}/ended.json", folder_of_jobs(base), job));
   if (!file) return std::nullopt;
-  return std::string{std::istreambuf_iterator<char>(file), {}};
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  // Another text tells no end, for which a caller would wait.
+  if (!nlohmann::json::parse(text, nullptr, false).is_object()) return std::nullopt;
+  return text;
 }
 
 job_address address_of_job(const std::string& base, const std::string& job) {

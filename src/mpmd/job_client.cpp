@@ -35,6 +35,7 @@ namespace detail {
 using nlohmann::json;
 
 constexpr duration between_looks_at_job = std::chrono::milliseconds(100);
+constexpr duration patience_with_store = std::chrono::minutes(1);
 
 // --- how it stands --------------------------------------------------------------------
 
@@ -109,6 +110,22 @@ class job_client_core {
     }
     co_return status_from(told.value_or(""));
   }
+  /// Does the same, and bears a store that is away for a while (law G-c). That of a job
+  /// of this machine does not come again.
+  [[nodiscard]] task<job_status> status_in_time() {
+    const auto end = std::chrono::steady_clock::now() + patience_with_store;
+    while (!options_.store.empty()) {
+      try {
+        job_status now = co_await status();
+        co_return now;
+      } catch (const store_error& e) {
+        if (e.kind() != store_error_kind::unreachable) throw;
+        if (std::chrono::steady_clock::now() > end) throw;
+      }
+      co_await sleep_for(between_looks_at_job);
+    }
+    co_return co_await status();
+  }
   /// What is over has nothing to stop.
   [[nodiscard]] task<void> stop(std::string why) {
     if (end_told()) co_return;
@@ -162,7 +179,10 @@ class graph_file {
     if (!file) throw std::system_error(errno, std::generic_category(), path_);
     const bool is_written = ::write(file.get(), text.data(), text.size()) ==
                             static_cast<ssize_t>(text.size());
-    if (!is_written) throw std::system_error(errno, std::generic_category(), path_);
+    if (is_written) return;
+    const int why = errno;
+    ::unlink(path_.c_str());
+    throw std::system_error(why, std::generic_category(), path_);
   }
   graph_file(const graph_file&) = delete;
   graph_file& operator=(const graph_file&) = delete;
@@ -184,14 +204,21 @@ static std::pair<int, std::string> run_command(std::vector<std::string> line) {
   std::vector<char*> words;
   for (std::string& word : line) words.push_back(word.data());
   words.push_back(nullptr);
+  // A reactor's thread has blocked signals, which the job would never hear.
+  sigset_t none;
+  ::sigemptyset(&none);
+  posix_spawnattr_t how;
+  ::posix_spawnattr_init(&how);
+  ::posix_spawnattr_setsigmask(&how, &none);
+  ::posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK);
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, in.get(), STDOUT_FILENO);
   ::posix_spawn_file_actions_adddup2(&actions, in.get(), STDERR_FILENO);
   pid_t pid = -1;
-  const int error =
-      ::posix_spawnp(&pid, words[0], &actions, nullptr, words.data(), environ);
+  const int error = ::posix_spawnp(&pid, words[0], &actions, &how, words.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);
+  ::posix_spawnattr_destroy(&how);
   if (error != 0) throw std::system_error(error, std::generic_category(), line[0]);
   in = unique_descriptor();
   std::string said;
@@ -246,7 +273,7 @@ task<job_status> job_client::status() { return core_->status(); }
 
 task<job_status> job_client::until_over() {
   for (;;) {
-    job_status now = co_await core_->status();
+    job_status now = co_await core_->status_in_time();
     if (now.is_over()) co_return now;
     co_await sleep_for(between_looks_at_job);
   }

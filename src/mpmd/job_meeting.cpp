@@ -41,7 +41,8 @@ task<void> job_meeting::announce(std::uint64_t term) {
       co_await keys_.set(successor_key(term_of(seen)), wanted);
       co_return;
     }
-    seen = now;
+    // Of a key that is gone a store says what was expected.
+    seen = now == seen ? (co_await keys_.try_get(term_key)).value_or("") : now;
   }
 }
 

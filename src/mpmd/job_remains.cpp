@@ -60,11 +60,13 @@ task<erased_remains> erase_job_remains(etcd_store& context, etcd_store& meeting)
   }
   if (!says_that_it_is_over(status->value)) co_return done;
   done.state = remains_state::has_master;
-  // The context first: a master that comes meanwhile finds it damaged, and begins
-  // nothing.
+  if (co_await context.entry(key_of_seat)) co_return done;
+  // The meeting first: once the context is gone, a master may begin another job of this
+  // name there. One that comes meanwhile finds the old context, or a damaged one, and
+  // begins nothing.
+  const auto of_meeting = co_await erase_all_but(meeting, key_of_status, true);
   const auto of_context = co_await erase_all_but(context, key_of_seat, false);
   if (!of_context) co_return done;
-  const auto of_meeting = co_await erase_all_but(meeting, key_of_status, true);
   etcd_transaction last;
   last.then_erase(key_of_status);
   static_cast<void>(co_await meeting.commit(std::move(last)));

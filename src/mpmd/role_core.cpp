@@ -102,7 +102,8 @@ task<void> role_core::serve_agent(world& w, scope& s) {
   }
   if (answer.kind != word_kind::place) {
     w.fail("an agent begins with the place of an instance");
-    co_return;
+    // The world's failure ends this, and the next agent is awaited.
+    static_cast<void>(co_await receive_word(w, 0));
   }
   if (!placed_.is_set()) {
     graph_ = job_graph::from_json(answer.graph, "the job's graph");

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <chrono>
 #include <stdexcept>
+#include <utility>
 
 namespace manyworlds::inline v0::detail {
 
@@ -51,9 +52,11 @@ task<std::uint64_t> worker_post::announce(std::uint64_t incarnation, std::int64_
     if (last.incarnation > incarnation)
       throw std::runtime_error("a later incarnation of this instance is there");
     const free_worker self{last.number + 1, incarnation, pid};
-    const std::string now = co_await keys_.exchange(prefix_, seen, self.text());
+    std::string now = co_await keys_.exchange(prefix_, seen, self.text());
     const bool is_told = now == self.text();
-    seen = now;
+    // Of a key that is gone a store says what was expected.
+    if (!is_told && now == seen) now = co_await keys_.latest(prefix_);
+    seen = std::move(now);
     if (!is_told) continue;
     co_await keys_.set(key(last.number, successor), "1");
     co_return self.number;

@@ -93,7 +93,8 @@ class job_client {
   [[nodiscard]] const std::string& job() const noexcept;
   /// Returns how it stands. Errors: store_error if its store does not answer.
   [[nodiscard]] task<job_status> status();
-  /// Waits until it is over, and returns how it has ended. Errors: as above.
+  /// Waits until it is over, and returns how it has ended. Errors: as above; of a job on
+  /// other machines once its store has not answered for a minute.
   [[nodiscard]] task<job_status> until_over();
   /// Tells it to end; `until_over` waits for that. Errors: as above.
   [[nodiscard]] task<void> stop(std::string why = "its client asked for it");

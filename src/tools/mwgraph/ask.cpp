@@ -4,8 +4,12 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "manyworlds/coro/sleep.hpp"
+#include "manyworlds/store/store_error.hpp"
 #include "mwgraph/command.hpp"
 #include "mwgraph/job_line.hpp"
 #include "mwgraph/job_watch.hpp"
@@ -18,12 +22,34 @@ using mw::detail::job_meeting;
 namespace {
 
 constexpr mw::duration between_looks = std::chrono::milliseconds(100);
+constexpr mw::duration patience_with_store = std::chrono::minutes(1);
 
 struct status_line {
   job_line job;
   bool is_json = false;
   bool watches = false;
 };
+
+mw::task<std::optional<std::string>> ask_in_time(const status_source& source) {
+  const auto end = std::chrono::steady_clock::now() + patience_with_store;
+  for (;;) {
+    try {
+      std::optional<std::string> told = co_await source();
+      co_return told;
+    } catch (const mw::store_error& e) {
+      const bool may_come = e.kind() == mw::store_error_kind::unreachable;
+      if (!may_come || std::chrono::steady_clock::now() > end) throw;
+    }
+    co_await mw::sleep_for(between_looks);
+  }
+}
+
+/// Those who watch bear a store that is away for a while (law G-c). That of a job of this
+/// machine does not come again.
+status_source for_long(status_source source, const job_line& line) {
+  if (line.store.empty()) return source;
+  return [source = std::move(source)] { return ask_in_time(source); };
+}
 
 mw::task<int> tell_status(status_source source, const status_line& line) {
   for (;;) {
@@ -89,6 +115,7 @@ void add_status(CLI::App& app, command& chosen) {
   sub.callback([line, &chosen] {
     chosen = [line] {
       return ask_status(line->job, [line](status_source source) {
+        if (line->watches) source = for_long(std::move(source), line->job);
         return tell_status(std::move(source), *line);
       });
     };
@@ -103,7 +130,8 @@ void add_events(CLI::App& app, command& chosen) {
   sub.add_flag("--follow", *follows, "and what will, until the job is over");
   sub.callback([line, follows, &chosen] {
     chosen = [line, follows] {
-      return ask_status(*line, [follows](status_source source) {
+      return ask_status(*line, [line, follows](status_source source) {
+        if (*follows) source = for_long(std::move(source), *line);
         return tell_events(std::move(source), *follows);
       });
     };
@@ -115,8 +143,13 @@ void add_wait(CLI::App& app, command& chosen) {
       *app.add_subcommand("wait", "wait for a job's end; its exit code is the job's");
   const auto line = std::make_shared<job_line>();
   add_job_line(sub, *line);
-  sub.callback(
-      [line, &chosen] { chosen = [line] { return ask_status(*line, wait_for_end); }; });
+  sub.callback([line, &chosen] {
+    chosen = [line] {
+      return ask_status(*line, [line](status_source source) {
+        return wait_for_end(for_long(std::move(source), *line));
+      });
+    };
+  });
 }
 
 void add_stop(CLI::App& app, command& chosen) {

@@ -48,20 +48,36 @@ job_folder::job_folder(const std::string& base, const std::string& job) {
   manyworlds::detail::make_secret_file(secret_file());
 }
 
-void job_folder::tell(const std::string& job, const std::string& store) const {
-  const std::string path = path_ + "/job.json";
+/// Others read it whole, or not at all: also where the disk is full.
+static void write_whole(const std::string& path, const std::string& text) {
   const std::string made = path + ".new";
-  std::ofstream(made) << nlohmann::json{
-      {"job", job}, {"store", store}, {"secret_file", secret_file()}};
+  std::ofstream file(made);
+  file << text;
+  file.close();
+  if (!file) throw std::system_error(errno, std::generic_category(), made);
   files::rename(made, path);
 }
 
+void job_folder::keep_graph(const std::string& json) const {
+  write_whole(graph_file(), json);
+}
+
+void job_folder::tell(const std::string& job, const std::string& store) const {
+  const nlohmann::json told{
+      {"job", job}, {"store", store}, {"secret_file", secret_file()}};
+  write_whole(path_ + "/job.json", told.dump());
+}
+
 void job_folder::tell_end(const std::string& status) const {
-  const std::string path = path_ + "/ended.json";
-  const std::string made = path + ".new";
-  std::ofstream(made) << status;
-  files::rename(made, path);
-  files::remove(path_ + "/job.json");
+  // Those who would ask the job's store wait for an end that it does not tell any longer.
+  const struct untold {
+    const std::string path;
+    ~untold() {
+      std::error_code ignored;
+      files::remove(path, ignored);
+    }
+  } at_last{path_ + "/job.json"};
+  write_whole(path_ + "/ended.json", status);
 }
 
 }  // namespace mwgraph

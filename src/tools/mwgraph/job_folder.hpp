@@ -24,9 +24,11 @@ class job_folder {
   [[nodiscard]] std::string context_file() const { return path_ + "/context"; }
   [[nodiscard]] std::string graph_file() const { return path_ + "/graph.json"; }
   [[nodiscard]] std::string logs() const { return path_ + "/logs"; }
+  void keep_graph(const std::string& json) const;
   /// Says where its store is.
   void tell(const std::string& job, const std::string& store) const;
-  /// Says how it has ended, in place of where it is.
+  /// Says how it has ended, in place of where it is. Errors: std::system_error; then it
+  /// says neither.
   void tell_end(const std::string& status) const;
 
  private:

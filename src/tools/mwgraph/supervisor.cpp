@@ -5,8 +5,8 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -125,9 +125,28 @@ class job_programs {
   mw::supervised_process agent_;
 };
 
+/// Prints what happens. That nothing can be printed, as on a disk that is full, is no
+/// reason to end a job (law G-c).
+class event_printer {
+ public:
+  explicit event_printer(bool prints) noexcept : prints_(prints) {}
+  void print_news(const nlohmann::json& status) {
+    if (!prints_) return;
+    try {
+      for (const std::string& each : reader_.news(status)) print(each + "\n");
+    } catch (const std::system_error&) {
+      prints_ = false;
+    }
+  }
+
+ private:
+  bool prints_;
+  event_reader reader_;
+};
+
 /// Prints what happens, and returns the job's exit code once it is over.
 mw::task<int> follow(job_meeting& meeting, job_programs& programs, bool prints) {
-  event_reader reader;
+  event_printer printer(prints);
   // Of 200 instances a status is 60 KiB of JSON: it is read when it has changed.
   std::string last;
   const status_source told = [&]() -> mw::task<std::optional<std::string>> {
@@ -145,8 +164,7 @@ mw::task<int> follow(job_meeting& meeting, job_programs& programs, bool prints) 
       fmt::print(stderr, "mwgraph: {}\n", e.what());
     }
     if (status) programs.note_status();
-    if (status && prints)
-      for (const std::string& each : reader.news(*status)) print(each + "\n");
+    if (status) printer.print_news(*status);
     if (status && is_over(*status)) co_return status->value("exit_code", has_failed);
     co_await mw::sleep_for(between_looks);
   }
@@ -166,11 +184,23 @@ std::string end_from(const std::string& last, int code) {
   return end.dump();
 }
 
+/// On a disk that is full there may be room for a few bytes.
+void tell_end(const job_folder& folder, const std::string& last, int code) {
+  for (const std::string& told : {end_from(last, code), end_from("", code)}) {
+    try {
+      folder.tell_end(told);
+      return;
+    } catch (const std::system_error& e) {
+      fmt::print(stderr, "mwgraph: the job's end cannot be told: {}\n", e.what());
+    }
+  }
+}
+
 }  // namespace
 
 int supervise(const mw::job_graph& graph, const job_folder& folder,
               const supervisor_options& options) {
-  std::ofstream(folder.graph_file()) << graph.to_json();
+  folder.keep_graph(graph.to_json());
   mw::process_guard guard;
   auto first = mw::until_signal({SIGTERM, SIGINT});
   auto second = mw::until_signal({SIGTERM, SIGINT});
@@ -200,7 +230,7 @@ int supervise(const mw::job_graph& graph, const job_folder& folder,
     if (const auto& over = std::get<0>(ended)) code = *over;
     if (const auto& why = std::get<1>(ended)) fmt::print(stderr, "mwgraph: {}\n", *why);
     co_await programs.stop();
-    folder.tell_end(end_from((co_await meeting.published()).value_or(""), code));
+    tell_end(folder, (co_await meeting.published()).value_or(""), code);
     // Those who ask look there first; those who wait ask more often than this.
     co_await mw::sleep_for(3 * between_looks);
   };
