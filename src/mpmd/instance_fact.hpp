@@ -14,6 +14,9 @@ inline constexpr std::size_t longest_fact_key = 128;
 /// Of one instance. All of them travel in one message to the next incarnation.
 inline constexpr std::size_t most_facts = 64;
 inline constexpr std::size_t most_fact_bytes = std::size_t{1024} * 1024;
+/// Of a job: a context in etcd has at most 32 MiB, and no workload may fill it, since
+/// then no master could record anything.
+inline constexpr std::size_t most_fact_bytes_of_job = std::size_t{24} * 1024 * 1024;
 
 /// Returns what is wrong with a fact by itself; empty if nothing is. A key is part of the
 /// key of a row, and is printed.

@@ -165,7 +165,7 @@ job_context::job_context(const context_values& rows) {
       const std::string prefix = fmt::format("{}{}/", fact_rows, ids_[n].text());
       for (auto at = rows.lower_bound(prefix);
            at != rows.end() && at->first.starts_with(prefix); ++at)
-        facts_[n].emplace(at->first.substr(prefix.size()), at->second);
+        keep_fact(n, at->first.substr(prefix.size()), at->second);
     }
     begin_again(0);
   } catch (const std::exception& e) {
@@ -174,6 +174,11 @@ job_context::job_context(const context_values& rows) {
                                     "read: {}",
                                     reading, e.what()));
   }
+}
+
+void job_context::keep_fact(std::size_t n, std::string key, std::string value) {
+  fact_bytes_ += key.size() + value.size();
+  facts_[n].emplace(std::move(key), std::move(value));
 }
 
 void job_context::number_instances() {
@@ -224,11 +229,15 @@ bool job_context::record_fact(std::size_t n, std::string key, std::string value)
   auto& own = facts_[n];
   const auto found = own.find(key);
   if (found == own.end() && own.size() == most_facts) return false;
+  // What was recorded already is not written again.
+  if (found != own.end() && found->second == value) return true;
   std::size_t others = 0;
   for (const auto& [name, fact] : own) others += name == key ? 0 : fact.size();
   if (others + value.size() > most_fact_bytes) return false;
-  // What was recorded already is not written again.
-  if (found != own.end() && found->second == value) return true;
+  const std::size_t before = found == own.end() ? 0 : key.size() + found->second.size();
+  const std::size_t all = fact_bytes_ - before + key.size() + value.size();
+  if (all > most_fact_bytes_of_job) return false;
+  fact_bytes_ = all;
   new_facts_.push_back({fmt::format("{}{}/{}", fact_rows, ids_[n].text(), key), value});
   own.insert_or_assign(std::move(key), std::move(value));
   return true;

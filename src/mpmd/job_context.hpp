@@ -132,8 +132,8 @@ class job_context {
   }
   /// Lets the instances of the start wait for their next one, without places.
   void begin_again(recorded_time not_before);
-  /// Takes a fact of up to 64 KiB; an instance has at most 64 of them, and 1 MiB. Returns
-  /// false if it is too large, or one too many.
+  /// Takes a fact of up to 64 KiB; an instance has at most 64 of them, and 1 MiB, and a
+  /// job 24 MiB. Returns false if it is too large, or one too many.
   bool record_fact(std::size_t n, std::string key, std::string value);
 
   /// Returns what has changed since the last call, to be written in this order: in one
@@ -149,6 +149,7 @@ class job_context {
 
  private:
   void number_instances();
+  void keep_fact(std::size_t n, std::string key, std::string value);
 
   job_graph graph_;
   job_record job_;
@@ -157,6 +158,7 @@ class job_context {
   std::vector<std::size_t> first_of_role_;  // by role, and one behind
   std::vector<instance_record> records_;
   std::vector<std::map<std::string, std::string>> facts_;
+  std::size_t fact_bytes_ = 0;  ///< of all of them, with their keys
   bool is_new_ = false;
   bool is_job_changed_ = false;
   std::set<std::size_t> changed_;

@@ -20,6 +20,8 @@ using agent_wire::word_kind;
 
 // How often those who ask are told how the job stands, at most.
 constexpr duration between_tellings = std::chrono::milliseconds(200);
+// How long an agent has to come again after its link has ended, before it counts as dead.
+constexpr duration patience_with_reset = std::chrono::milliseconds(250);
 // How long agents have to hear that the job is over.
 constexpr duration patience_with_goodbye = std::chrono::seconds(5);
 
@@ -237,17 +239,21 @@ task<void> job_master::serve_agent(world& w) {
 }
 
 /// A world that ends because the agent's process did has taken its instances with it, and
-/// so has an agent that left. One that is silent may be cut off.
+/// so has an agent that left. One that is silent may be cut off, and one of which only
+/// the link has ended comes again at once, if it lives.
 task<void> job_master::hold_agent(world& w, std::string node,
                                   std::shared_ptr<agent_link> link) {
   bool is_dead = true;
+  bool may_live = false;
   std::string why = "has left";
   std::exception_ptr error;
   try {
     co_await when_any(read_agent(w, node, *link), link->outbox.write(w, 1));
   } catch (const world_error& e) {
-    is_dead = e.cause() == cause::peer_died || e.cause() == cause::closed ||
-              e.cause() == cause::abandoned || e.cause() == cause::runtime_stopped;
+    // A network may reset a link, too.
+    may_live = e.cause() == cause::peer_died;
+    is_dead = e.cause() == cause::closed || e.cause() == cause::abandoned ||
+              e.cause() == cause::runtime_stopped;
     why = e.failure().text();
     error = std::current_exception();
   }
@@ -258,6 +264,11 @@ task<void> job_master::hold_agent(world& w, std::string node,
     manager_->node_lost(node, is_dead, now());
     wake_.set();
     gone_.set();
+    if (may_live) co_await sleep_for(patience_with_reset);
+    if (may_live && !agents_.contains(node)) {
+      manager_->node_lost(node, true, now());
+      wake_.set();
+    }
   }
   if (error) std::rethrow_exception(error);
 }
@@ -304,7 +315,8 @@ void job_master::hear_fact(const std::string& node, agent_word word) {
   answer.key = word.key;
   answer.steps = word.steps;
   if (!job.record_fact(*n, std::move(word.key), std::move(word.value)))
-    answer.value = "an instance has at most 64 facts, and 1 MiB in all of them";
+    answer.value =
+        "an instance has at most 64 facts, and 1 MiB in all of them; a job 24 MiB";
   after_write_.emplace_back(node, std::move(answer));
 }
 

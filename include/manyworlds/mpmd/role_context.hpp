@@ -167,8 +167,9 @@ class role_context : public launch_context {
   [[nodiscard]] task<void> leaving();
 
   /// Records a fact of up to 64 KiB for the next incarnation; an instance has 64 of them
-  /// at most. Ends once it is durable; it waits for a master as long as there is none.
-  /// Errors: std::invalid_argument if it is too large, or one too many.
+  /// at most, and 1 MiB, a job 24 MiB. Ends once it is durable; it waits for a master as
+  /// long as there is none. Errors: std::invalid_argument if it is too large, or one too
+  /// many.
   [[nodiscard]] task<void> record(std::string key, std::string value);
   /// Returns what earlier incarnations have recorded.
   [[nodiscard]] const std::map<std::string, std::string>& facts() const;
