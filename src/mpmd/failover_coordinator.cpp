@@ -19,11 +19,12 @@ recorded_time pause_after(std::size_t failures) noexcept {
   return std::min(pause, longest_pause);
 }
 
-/// Forgets what lies before the window.
+/// Forgets what lies before the window, and what another clock has put far ahead.
 static void prune(std::vector<recorded_time>& times, duration window, recorded_time now) {
   const auto length =
       std::chrono::duration_cast<std::chrono::milliseconds>(window).count();
-  std::erase_if(times, [&](recorded_time t) { return now - t >= length; });
+  std::erase_if(times,
+                [&](recorded_time t) { return now - t >= length || t - now >= length; });
 }
 
 void failover_coordinator::failed(std::size_t instance, recorded_time now,
@@ -61,13 +62,17 @@ void failover_coordinator::bring_workers_back(std::size_t controller,
   for (std::size_t n = first; n < end; ++n) {
     const bool is_gone = job_.session_controller_of(n) == controller &&
                          job_.at(n).phase == instance_phase::ended;
-    if (!is_gone) continue;
-    instance_record& worker = job_.change(n);
-    worker.phase = instance_phase::waiting;
-    worker.place.node.clear();
-    worker.not_before = not_before;
-    worker.why = "its controller is started again";
+    if (is_gone) bring_worker_back(n, not_before);
   }
+}
+
+void failover_coordinator::bring_worker_back(std::size_t worker,
+                                             recorded_time not_before) {
+  instance_record& record = job_.change(worker);
+  record.phase = instance_phase::waiting;
+  record.place.node.clear();
+  record.not_before = not_before;
+  record.why = "its controller is started again";
 }
 
 void failover_coordinator::recover(std::size_t instance, recorded_time not_before) {

@@ -25,6 +25,8 @@ class failover_coordinator {
   /// The incarnation of that instance has ended by itself: by a failure, or in order
   /// though its role is always started again.
   void failed(std::size_t instance, recorded_time now, const std::string& why);
+  /// A worker that has ended is started again: its session's controller needs it.
+  void bring_worker_back(std::size_t worker, recorded_time not_before);
   /// It is gone with its node, and is placed anew.
   void lost_with_node(std::size_t instance, recorded_time now);
   /// The whole job is started again, or ends if its budget is spent.

@@ -56,11 +56,14 @@ task<void> job_agent::run() {
 // --- masters --------------------------------------------------------------------------
 
 task<void> job_agent::follow_masters(scope& s) {
-  const auto now = [this] { return runtime_.home().now(); };
-  time_point heard = now();
+  // From the first refusal to the latest: while there is no master, none refuses it.
+  std::optional<time_point> refused_since;
   const auto goes_on = [&] {
-    if (refused_.empty()) heard = now();
-    return !is_over_ && !runtime_.is_stopping() && now() - heard < patience_with_refusals;
+    if (refused_.empty()) refused_since.reset();
+    if (!refused_.empty() && !refused_since) refused_since = refused_at_;
+    const bool is_refused =
+        refused_since && refused_at_ - *refused_since >= patience_with_refusals;
+    return !is_over_ && !runtime_.is_stopping() && !is_refused;
   };
   while (goes_on()) {
     const std::uint64_t least = term_ == 0 ? 0 : term_ - 1;
@@ -101,6 +104,7 @@ task<void> job_agent::serve_master(world& w, scope& s, std::uint64_t term) {
   agent_word answer = co_await receive_word(w, 0);
   if (answer.kind == word_kind::refusal) {
     refused_ = fmt::format("the master refuses this agent: {}", answer.value);
+    refused_at_ = runtime_.home().now();
     co_return;
   }
   if (answer.kind != word_kind::welcome || answer.term != term || answer.term < term_) {

@@ -69,6 +69,7 @@ class job_agent {
   std::uint64_t term_ = 0;
   bool is_over_ = false;
   std::string refused_;  ///< why the last master refused it; empty if it did not
+  time_point refused_at_{};
   std::map<instance_id, std::shared_ptr<agent_instance>> instances_;
   current_outbox to_master_;
   event told_to_end_;

@@ -84,6 +84,7 @@ static std::string text_of(const instance_record& record) {
     row["why"] = record.place.why;
   }
   if (record.generation != 0) row["generation"] = record.generation;
+  if (!record.left_on.empty()) row["left_on"] = record.left_on;
   if (!record.agent.empty()) row["agent"] = record.agent;
   if (record.not_before != 0) row["not_before"] = record.not_before;
   if (!record.failures.empty()) row["failures"] = record.failures;
@@ -129,6 +130,7 @@ static instance_record instance_from(const json& row, const instance_id& id) {
     row.at("why").get_to(record.place.why);
   }
   record.generation = row.value("generation", std::uint64_t{0});
+  record.left_on = row.value("left_on", "");
   if (row.contains("agent")) row.at("agent").get_to(record.agent);
   record.not_before = row.value("not_before", recorded_time{0});
   if (row.contains("failures")) row.at("failures").get_to(record.failures);
@@ -219,7 +221,7 @@ void job_context::begin_again(recorded_time not_before) {
     record.phase = instance_phase::waiting;
     record.not_before = not_before;
     record.failures.clear();
-    record.place.node.clear();
+    if (!record.place.node.empty()) record.left_on = std::exchange(record.place.node, {});
     if (record.incarnation > 0) record.why = "the job is started again";
   }
 }

@@ -46,6 +46,9 @@ struct instance_record {
   std::uint64_t incarnation = 0;
   /// Where it runs, or ran last; without a node where it has yet to be placed.
   instance_place place;
+  /// Where an earlier incarnation may end still, while all wait for the job's restart:
+  /// the next master has to hear of that node before it gives out places.
+  std::string left_on;
   /// The process of the agent that was to start it: another one on that node knows
   /// nothing of it, and its processes are gone with it (law G-a).
   std::string agent;

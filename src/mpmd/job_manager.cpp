@@ -21,7 +21,8 @@ job_manager::job_manager(job_context context, manager_limits limits, recorded_ti
       began_(now) {
   // Until the agents have come it is not known what became of what they had.
   for (std::size_t n = 0; n < job_.size(); ++n)
-    if (!job_.at(n).place.node.empty()) nodes_.expect(job_.at(n).place.node, now);
+    for (const std::string& node : {job_.at(n).place.node, job_.at(n).left_on})
+      if (!node.empty()) nodes_.expect(node, now);
 }
 
 // --- what is heard --------------------------------------------------------------------
@@ -78,6 +79,9 @@ void job_manager::decide(recorded_time now) {
   is_again_due_ = false;
   if (is_over()) return;
   drop_old_questions();
+  // A controller has its time from when it was asked: a slow record goes ahead of that.
+  for (auto& [n, asked] : questions_)
+    if (asked.is_told && !asked.until) asked.until = now + limits_.answer;
   conclude_ends(now);
   lose_absent_nodes(now);
   // Each of them may end the job, which ends once.
@@ -146,6 +150,10 @@ void job_manager::conclude_end(std::size_t instance, const instance_exit& exit,
   if (is_ending || is_done) {
     job_.change(instance).phase = instance_phase::ended;
     job_.change(instance).why.clear();
+    // It has left a session that was over, and its controller needs it for the next one.
+    const auto controller = job_.session_controller_of(instance);
+    if (!is_ending && controller && job_.at(*controller).phase == instance_phase::waiting)
+      failover_.bring_worker_back(instance, now);
   } else if (!asked.empty() && !asked.mapped().is_handled.value_or(false)) {
     failover_.restart_job(now,
                           fmt::format("{}: {}; its controller {} cannot go on without it",
@@ -167,15 +175,15 @@ bool job_manager::must_ask(std::size_t instance, recorded_time now) {
   if (!controller) return false;
   const std::uint64_t incarnation = job_.at(instance).incarnation;
   question& asked = questions_[instance];
-  if (asked.incarnation != incarnation)
-    asked = {incarnation, *controller, now + limits_.answer, {}, false};
+  if (asked.incarnation != incarnation) asked = {incarnation, *controller, {}, {}, false};
   if (asked.is_handled) return false;
   const instance_report* const there = nodes_.current(*controller, job_.at(*controller));
   const bool is_there = job_.at(*controller).phase == instance_phase::running &&
                         there != nullptr && there->life == instance_life::ready;
   // One that is itself away has no say: its role goes on without it.
+  const bool may_answer = is_there && (!asked.until || now < *asked.until);
   if (!is_there) questions_.erase(instance);
-  return is_there && now < asked.until;
+  return may_answer;
 }
 
 /// An agent that is dead has taken its instances with it. One that is only silent may be
@@ -243,10 +251,14 @@ void job_manager::end_what_sessions_lost(recorded_time now) {
     // How one ended that has ended tells its agent, and its role's controller is asked.
     const instance_report* const report = nodes_.current(n, record);
     const bool has_ended = report != nullptr && report->life == instance_life::ended;
-    const bool is_over = record.phase != instance_phase::running || has_ended ||
-                         record.incarnation != told.incarnation ||
-                         job_.job().stage >= job_stage::stopping;
-    if (!is_over) failover_.failed(n, now, told.why);
+    const bool is_of_another =
+        record.incarnation != told.incarnation || job_.job().stage >= job_stage::stopping;
+    const bool is_running = record.phase == instance_phase::running && !has_ended;
+    // It had left an earlier session when that one's controller had failed already.
+    const bool has_left =
+        record.phase == instance_phase::ended && record.exit && record.exit->is_success();
+    if (!is_of_another && is_running) failover_.failed(n, now, told.why);
+    if (!is_of_another && has_left) failover_.bring_worker_back(n, now);
   }
 }
 
@@ -326,6 +338,9 @@ void job_manager::end_what_stands(recorded_time now) {
 
 void job_manager::place(recorded_time now) {
   std::optional<std::string> trouble;
+  // Each start of the job has its own time.
+  if (std::exchange(unplaced_in_, job_.job().restart_count) != job_.job().restart_count)
+    unplaced_since_.reset();
   if (!job_.job().is_placed) {
     // A restart is recorded before anything is placed by it.
     is_again_due_ = job_.has_changes_of_job();
@@ -483,7 +498,10 @@ std::optional<recorded_time> job_manager::next_due(recorded_time now) const {
   };
   for (const auto& [name, view] : nodes_.all())
     if (!view.is_there() && !view.is_dead) by(view.absent_since + limits_.cut_off);
-  for (const auto& [n, asked] : questions_) by(asked.until);
+  for (const auto& [n, asked] : questions_) {
+    if (asked.is_told && !asked.until) return now;
+    if (asked.until) by(*asked.until);
+  }
   for (const auto& [n, since] : unready_) {
     const recorded_time limit = in_milliseconds(job_.role_of(n).ready_within);
     by(limit < end_of_time - since.second ? since.second + limit : end_of_time);

@@ -91,7 +91,7 @@ class job_manager {
   struct question {
     std::uint64_t incarnation = 0;
     std::size_t controller = 0;
-    recorded_time until = 0;
+    std::optional<recorded_time> until;  ///< once it is known to be asked
     std::optional<bool> is_handled;
     bool is_told = false;
   };
@@ -129,6 +129,7 @@ class job_manager {
   const recorded_time began_;
   recorded_time decided_ = 0;  ///< when it was concluded last
   std::optional<recorded_time> unplaced_since_;
+  std::uint64_t unplaced_in_ = 0;              ///< which start of the job that is about
   std::map<std::size_t, question> questions_;  // by the instance that failed
   /// Since when a running incarnation is awaited to be ready.
   std::map<std::size_t, std::pair<std::uint64_t, recorded_time>> unready_;

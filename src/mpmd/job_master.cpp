@@ -38,8 +38,19 @@ job_master::job_master(runtime& rt, store& meeting, context_store& context,
       meeting_(meeting, job),
       context_(context),
       begins_(std::move(begins)),
-      options_(std::move(options)) {
-  if (!options_.clock) options_.clock = time_of_this_machine;
+      options_(std::move(options)),
+      began_(time_of_this_machine()),
+      began_steadily_(std::chrono::steady_clock::now()) {}
+
+recorded_time job_master::now() const {
+  if (options_.clock) return options_.clock();
+  return began_ + std::chrono::duration_cast<std::chrono::milliseconds>(
+                      std::chrono::steady_clock::now() - began_steadily_)
+                      .count();
+}
+
+recorded_time job_master::time_of_day() const {
+  return options_.clock ? options_.clock() : time_of_this_machine();
 }
 
 // --- a term ---------------------------------------------------------------------------
@@ -67,7 +78,7 @@ task<void> job_master::take_over() {
 
 task<int> job_master::run() {
   co_await take_over();
-  status_.note(now(), fmt::format("a master begins term {}", term_));
+  status_.note(time_of_day(), fmt::format("a master begins term {}", term_));
   const auto body = [&](scope& s) -> task<void> {
     const accept_options agents{.service = job_meeting::agents_of(term_)};
     s.spawn(accept(runtime_, meeting_.keys(), agents,
@@ -89,7 +100,7 @@ task<void> job_master::manage() {
     recorded_.reset();
     if (stop_asked_) manager_->stop(*std::exchange(stop_asked_, std::nullopt));
     manager_->decide(now());
-    status_.note_changes(*manager_, now());
+    status_.note_changes(*manager_, time_of_day());
     auto told = std::exchange(after_write_, {});
     co_await record();
     recorded_.set();
@@ -232,7 +243,7 @@ task<void> job_master::serve_agent(world& w) {
   welcome.graph = manager_->context().graph().to_json();
   link->outbox.push(std::move(welcome));
   if (manager_->is_over()) link->outbox.push(word_of_end());
-  status_.note(now(), fmt::format("node {}: its agent is there", node));
+  status_.note(time_of_day(), fmt::format("node {}: its agent is there", node));
   manager_->node_came(hello.node, hello.agent, hello.has);
   wake_.set();
   co_await hold_agent(w, node, link);
@@ -260,7 +271,7 @@ task<void> job_master::hold_agent(world& w, std::string node,
   const auto own = agents_.find(node);
   if (own != agents_.end() && own->second == link) {
     agents_.erase(own);
-    status_.note(now(), fmt::format("node {}: its agent is gone: {}", node, why));
+    status_.note(time_of_day(), fmt::format("node {}: its agent is gone: {}", node, why));
     manager_->node_lost(node, is_dead, now());
     wake_.set();
     gone_.set();

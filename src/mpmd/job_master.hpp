@@ -1,6 +1,7 @@
 // Job master: one term of the process that decides about a job.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -78,13 +79,18 @@ class job_master {
   [[nodiscard]] start_spec spec_of(std::size_t instance) const;
   [[nodiscard]] std::pair<std::size_t, std::size_t> local_place_of(
       std::size_t instance) const;
-  [[nodiscard]] recorded_time now() const { return options_.clock(); }
+  /// Returns the time by which it decides. It goes on steadily from when the term began:
+  /// a clock that is set, or a machine that slept, lets no span pass (law G-c).
+  [[nodiscard]] recorded_time now() const;
+  [[nodiscard]] recorded_time time_of_day() const;
 
   runtime& runtime_;
   job_meeting meeting_;
   context_store& context_;
   std::optional<job_graph> begins_;
   master_options options_;
+  const recorded_time began_;
+  const std::chrono::steady_clock::time_point began_steadily_;
   std::uint64_t term_ = 0;
   std::unique_ptr<job_manager> manager_;
   graph_status status_;

@@ -33,6 +33,7 @@ std::optional<std::string> job_scheduler::place_all() {
     for (const instance_place& place : places) {
       instance_record& record = job_.change(job_.find(place.instance).value());
       record.place = place;
+      record.left_on.clear();
       record.phase = instance_phase::waiting;
     }
     job_.change_job().is_placed = true;

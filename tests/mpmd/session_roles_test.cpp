@@ -194,3 +194,35 @@ TEST_CASE("graph: a session that tells its steps and stands still for a minute i
   job.turn();
   CHECK(job.record(trainer(0)).failures.empty());
 }
+
+TEST_CASE(
+    "graph G-e: a worker that leaves in order after its controller failed is back") {
+  managed_job job(training_job(), {"a"});
+  job.settle();
+  // Its session was closed, and its process takes its time.
+  REQUIRE(job.end_program(trainer(0), 1));
+  job.turn();
+  REQUIRE(job.end_program(trainer(2), 0));
+  job.settle();
+  CHECK(job.incarnation(trainer(0)) == 2);
+  CHECK(job.incarnation(trainer(2)) == 2);
+  CHECK(job.is_ready(trainer(2)));
+  CHECK(job.record(trainer(2)).failures.empty());
+}
+
+TEST_CASE(
+    "graph G-e: one that leaves while the next controller runs is back when that asks") {
+  managed_job job(training_job(), {"a"});
+  job.settle();
+  REQUIRE(job.end_program(trainer(0), 1));
+  job.settle();
+  REQUIRE(job.incarnation(trainer(0)) == 2);
+  REQUIRE(job.end_program(trainer(2), 0));
+  job.settle();
+  REQUIRE(job.incarnation(trainer(2)) == 1);
+  job.manager().lost_to_session({trainer(0), 2, trainer(2), 1, "it does not answer"});
+  job.settle();
+  CHECK(job.incarnation(trainer(2)) == 2);
+  CHECK(job.is_ready(trainer(2)));
+  CHECK(job.record(trainer(2)).failures.empty());
+}
