@@ -37,18 +37,6 @@ TEST_CASE("graph B49: a controller has its time from when it is asked") {
   CHECK(job.incarnation(first_actor) == 2);
 }
 
-TEST_CASE("graph B49: a controller that says nothing in its time has said no") {
-  managed_job job(controlled_job(), {"a"});
-  job.settle();
-  REQUIRE(job.end_program(first_actor, 1));
-  job.turn();
-  job.turn();
-  REQUIRE(job.manager().next_due(job.now()).has_value());
-  job.let_pass(1'500);
-  job.turn();
-  CHECK(job.manager().context().job().restart_count == 1);
-}
-
 TEST_CASE(
     "graph G-a: a master that takes over a restart waits for what lives of the last "
     "time") {
