@@ -22,6 +22,7 @@ using agent_wire::word_kind;
 
 // A workload may say at each step how far it is; its agent need not hear each.
 constexpr duration between_steps_told = std::chrono::milliseconds(250);
+constexpr duration patience_with_agent = std::chrono::milliseconds(500);
 constexpr std::size_t most_peer_events = 1024;
 
 const job_graph& role_core::graph() const {
@@ -66,6 +67,7 @@ task<void> role_core::run(runtime& rt, store& meeting, role_context::role_body b
       error = std::current_exception();
     }
     co_await end_session();
+    co_await leave_agent();
     if (error) std::rethrow_exception(error);
     s.cancel();
   };
@@ -80,6 +82,19 @@ task<void> role_core::keep_agent() {
                      serve, after_close::form_again);
   };
   co_await scope::run(body);
+  has_left_.set();
+}
+
+/// In order: of a world that breaks its agent would warn. One that is not there is not
+/// waited for.
+task<void> role_core::leave_agent() {
+  const auto left = [this]() -> task<void> { co_await has_left_; };
+  is_done_.set();
+  try {
+    co_await within(left(), patience_with_agent);
+  } catch (const timed_out&) {
+    // Its world is dropped with this program.
+  }
 }
 
 agent_word role_core::word_of(word_kind kind) const {
@@ -116,7 +131,8 @@ task<void> role_core::serve_agent(world& w, scope& s) {
   if (ready_.is_set()) out.push(word_of(word_kind::ready));
   if (has_progress_.is_set()) out.push(progress_word());
   for (const auto& [key, own] : on_its_way_) out.push(word_of_fact(key, *own));
-  co_await when_any(read_agent(w, s), out.write(w, 0));
+  const auto done = [this]() -> task<void> { co_await is_done_; };
+  co_await when_any(read_agent(w, s), out.write(w, 0), done());
 }
 
 task<void> role_core::read_agent(world& w, scope& s) {

@@ -90,6 +90,7 @@ class role_core {
   };
 
   [[nodiscard]] task<void> keep_agent();
+  [[nodiscard]] task<void> leave_agent();
   [[nodiscard]] task<void> serve_agent(world& w, scope& s);
   [[nodiscard]] task<void> read_agent(world& w, scope& s);
   [[nodiscard]] task<void> tell_ready();
@@ -125,6 +126,8 @@ class role_core {
   std::map<std::string, std::string> facts_;
   event placed_;
   event leaving_;
+  event is_done_;   ///< the program has ended
+  event has_left_;  ///< and has left its agent
   std::string refused_;
   current_outbox to_agent_;
   std::uint64_t facts_told_ = 0;
