@@ -213,6 +213,17 @@ void job_manager::lose_absent_nodes(recorded_time now) {
   }
 }
 
+/// Returns the sum, or the longest time if there is none.
+static duration sum_of(duration a, duration b) noexcept {
+  return a < duration::max() - b ? a + b : duration::max();
+}
+
+/// Returns how long one incarnation takes that fails by that limit: its predecessor ends,
+/// there is a pause, and the limit passes.
+static duration time_of_a_try(const graph_role& role, duration limit) noexcept {
+  return sum_of(limit, role.grace + std::chrono::milliseconds(longest_pause));
+}
+
 void job_manager::end_what_is_never_ready(recorded_time now) {
   for (std::size_t n = 0; n < job_.size(); ++n) {
     const instance_record& record = job_.at(n);
@@ -231,8 +242,8 @@ void job_manager::end_what_is_never_ready(recorded_time now) {
     const duration limit = job_.role_of(n).ready_within;
     if (std::chrono::milliseconds(now - since) < limit) continue;
     unready_.erase(n);
-    failover_.failed(n, now,
-                     fmt::format("was not ready within {}", duration_text(limit)));
+    failover_.failed(n, now, fmt::format("was not ready within {}", duration_text(limit)),
+                     time_of_a_try(job_.role_of(n), limit));
     if (job_.job().stage >= job_stage::stopping) return;
   }
 }
@@ -321,7 +332,12 @@ void job_manager::end_what_stands(recorded_time now) {
                   duration_text(hang_limit_of(job_.role_of(*longest))));
   advances_.erase(*longest);
   for (auto& [n, at] : advances_) at.since = now;
-  failover_.failed(*longest, now, why);
+  const graph_role& role = job_.role_of(*longest);
+  // The next one has to be ready, too, before it can stand still.
+  const bool has_to_tell = role.ready == ready_when::told;
+  const duration until_ready = has_to_tell ? role.ready_within : duration::zero();
+  failover_.failed(*longest, now, why,
+                   time_of_a_try(role, sum_of(hang_limit_of(role), until_ready)));
 }
 
 void job_manager::place(recorded_time now) {
@@ -359,7 +375,7 @@ void job_manager::place(recorded_time now) {
   waits_for_ = *trouble;
   if (now - *unplaced_since_ < limits_.no_place) return;
   unplaced_since_.reset();
-  failover_.restart_job(now, *trouble);
+  failover_.restart_job(now, *trouble, std::chrono::milliseconds(limits_.no_place));
 }
 
 void job_manager::conclude_stage(recorded_time now) {

@@ -341,6 +341,76 @@ TEST_CASE("graph: an instance that is not ready in time has failed") {
   CHECK(job.record(id("server", 0)).failures.size() >= 1);
 }
 
+TEST_CASE("graph B44, B45: what is never ready comes to the job's budget, and ends it") {
+  mw::job_graph g("one");
+  g.role("server").run({"server"}).waits_until_ready();
+  g.role("other").run({"other"});
+  managed_job job(g, {"a"});
+  job.never_ready.insert(id("server", 0));
+  job.start_master();
+  // Each of four incarnations takes its ten minutes, of the whole job four times.
+  const mw::detail::recorded_time limit = job.now() + 4 * 4 * 11 * 60'000;
+  while (job.stage() != job_stage::stopped && job.now() < limit) {
+    job.turn();
+    job.let_programs_go_on();
+    job.let_pass(5000);
+  }
+  REQUIRE(job.stage() == job_stage::stopped);
+  CHECK(job.incarnation(id("server", 0)) == 16);
+  CHECK(job.incarnation(id("other", 0)) == 4);
+  CHECK(job.context().job().restart_count == 3);
+  CHECK(job.context().job().exit_code != 0);
+  const std::string why = job.context().job().why;
+  CAPTURE(why);
+  CHECK(why.find("server.0") != std::string::npos);
+  CHECK(why.find("was not ready within") != std::string::npos);
+  CHECK(job.living() == 0);
+}
+
+TEST_CASE("graph B44, B45: what stands still each time comes to the job's budget") {
+  mw::job_graph g("one");
+  g.role("stepper").run({"stepper"}).hang_after = std::chrono::minutes(5);
+  managed_job job(g, {"a"});
+  job.start_master();
+  const mw::detail::recorded_time limit = job.now() + 4 * 4 * 6 * 60'000;
+  while (job.stage() != job_stage::stopped && job.now() < limit) {
+    job.turn();
+    job.let_programs_go_on();
+    job.advance(id("stepper", 0), 1);
+    job.let_pass(2000);
+  }
+  REQUIRE(job.stage() == job_stage::stopped);
+  CHECK(job.incarnation(id("stepper", 0)) == 16);
+  CHECK(job.context().job().why.find("has stood still") != std::string::npos);
+}
+
+TEST_CASE("graph G-e: of failures of both kinds each counts for its own time") {
+  mw::job_graph g("one");
+  g.role("server").run({"server"}).waits_until_ready();
+  managed_job job(g, {"a"});
+  job.never_ready.insert(id("server", 0));
+  job.start_master();
+  // By turns it is not ready in its ten minutes, and crashes after one.
+  int crashes = 0;
+  while (job.context().job().restart_count == 0 && crashes < 10) {
+    const std::uint64_t before = job.incarnation(id("server", 0));
+    for (int n = 0; n < 150 && job.incarnation(id("server", 0)) == before; ++n) {
+      job.turn();
+      job.let_programs_go_on();
+      job.let_pass(5000);
+    }
+    for (int n = 0; n < 12; ++n) {
+      job.turn();
+      job.let_pass(5000);
+    }
+    if (job.end_program(id("server", 0), 1)) ++crashes;
+    job.turn();
+  }
+  // The first two crashes are forgotten then, and none of the three limits is.
+  CHECK(job.context().job().restart_count == 1);
+  CHECK(crashes == 3);
+}
+
 TEST_CASE("graph G-e: of those that stand still the longest standing is charged") {
   mw::job_graph g("steps");
   g.role("a").run({"a"}).hang_after = std::chrono::seconds(10);

@@ -98,6 +98,8 @@ class managed_job {
     }
   }
 
+  /// Those that are never ready.
+  std::set<mw::instance_id> never_ready;
   /// Happens in the next turn, behind the conclusions and ahead of the orders.
   std::function<void()> while_recording;
 
@@ -162,7 +164,8 @@ class managed_job {
     for (auto& [name, agent] : agents_) {
       for (auto& [id, has] : agent.has) {
         const auto before = has.life;
-        if (has.life == mw::detail::instance_life::starting && !is_slow)
+        const bool is_soon = !is_slow && !never_ready.contains(id);
+        if (has.life == mw::detail::instance_life::starting && is_soon)
           has.life = mw::detail::instance_life::ready;
         if (has.life == mw::detail::instance_life::ending) {
           has.life = mw::detail::instance_life::ended;
