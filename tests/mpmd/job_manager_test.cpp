@@ -540,6 +540,100 @@ TEST_CASE("graph B49: a role's controller is asked before a failover, and may de
   CHECK(job.is_ready(id("worker", 0)));
 }
 
+namespace {
+
+mw::job_graph trained_job() {
+  mw::job_graph g("trained");
+  g.role("trainer").run({"trainer"});
+  g.role("worker").run({"worker"}).controller("trainer");
+  return g;
+}
+
+/// Turns until a controller is asked about it, and no further.
+bool is_asked_about(managed_job& job, const mw::instance_id& which) {
+  for (int n = 0; n < 1000 && !(job.asked() == which); ++n) {
+    job.let_pass(100);
+    job.turn();
+  }
+  return job.asked() == which;
+}
+
+}  // namespace
+
+TEST_CASE("graph B49: a controller is asked about one that is not ready in time") {
+  mw::job_graph g = trained_job();
+  g.role("worker").waits_until_ready(std::chrono::seconds(5));
+  managed_job job(g, {"a"});
+  job.never_ready.insert(id("worker", 0));
+  job.settle(5);
+  REQUIRE(is_asked_about(job, id("worker", 0)));
+  CHECK(job.incarnation(id("worker", 0)) == 1);
+  SUBCASE("it copes, and the worker alone is replaced") {
+    // What the controller has done by its answer stands, though the worker is ready now.
+    job.never_ready.clear();
+    job.let_programs_go_on();
+    job.manager().answered(id("worker", 0), 1, true);
+    job.settle(10);
+    CHECK(job.incarnation(id("worker", 0)) == 2);
+    CHECK(job.record(id("worker", 0)).failures.size() == 1);
+    CHECK(job.incarnation(id("trainer", 0)) == 1);
+  }
+  SUBCASE("silence is a no") {
+    job.settle(10);
+    CHECK(job.context().job().restart_count == 1);
+    CHECK(job.incarnation(id("trainer", 0)) == 2);
+  }
+}
+
+TEST_CASE("graph B49: a controller is asked about one that stands still") {
+  mw::job_graph g = trained_job();
+  g.role("worker").hang_after = std::chrono::seconds(5);
+  managed_job job(g, {"a"});
+  job.settle(5);
+  job.advance(id("worker", 0), 7);
+  REQUIRE(is_asked_about(job, id("worker", 0)));
+  CHECK(job.incarnation(id("worker", 0)) == 1);
+  bool copes = true;
+  SUBCASE("it copes") {}
+  SUBCASE("it does not") { copes = false; }
+  job.manager().answered(id("worker", 0), 1, copes);
+  job.settle(10);
+  CHECK(job.incarnation(id("worker", 0)) == 2);
+  CHECK(job.incarnation(id("trainer", 0)) == (copes ? 1 : 2));
+  CHECK(job.context().job().restart_count == (copes ? 0 : 1));
+}
+
+TEST_CASE("graph B49: a controller is asked about what is lost with its node") {
+  mw::job_graph g = trained_job();
+  g.place({"trainer", "worker"}, mw::place_rule::spread);
+  managed_job job(g, {"a", "b"});
+  job.settle(5);
+  const std::string node = job.record(id("worker", 0)).place.node;
+  REQUIRE(node != job.record(id("trainer", 0)).place.node);
+  SUBCASE("it copes, or does not") {
+    bool copes = true;
+    SUBCASE("it copes") {}
+    SUBCASE("it does not") { copes = false; }
+    job.kill_agent(node);
+    REQUIRE(is_asked_about(job, id("worker", 0)));
+    CHECK(job.incarnation(id("worker", 0)) == 1);
+    job.manager().answered(id("worker", 0), 1, copes);
+    job.settle(10);
+    CHECK(job.is_ready(id("worker", 0)));
+    CHECK(job.record(id("worker", 0)).failures.empty());
+    CHECK(job.incarnation(id("trainer", 0)) == (copes ? 1 : 2));
+  }
+  SUBCASE("a node that is back before the answer has lost nothing") {
+    job.cut_off(node);
+    job.let_pass(30'000);
+    REQUIRE(is_asked_about(job, id("worker", 0)));
+    job.heal(node);
+    job.settle(10);
+    CHECK(job.incarnation(id("worker", 0)) == 1);
+    CHECK(job.context().job().restart_count == 0);
+  }
+}
+
 TEST_CASE(
     "graph B49: an end is kept while a controller is asked, also if it is as the last") {
   mw::job_graph g("trained");
