@@ -58,6 +58,17 @@ void failover_coordinator::failed(std::size_t instance, recorded_time now,
   recover(instance, now + pause_after(record.failures.size()));
 }
 
+void failover_coordinator::cannot_start(std::size_t instance, const std::string& why) {
+  instance_record& record = job_.change_last(instance);
+  record.why = why;
+  record.phase = instance_phase::ended;
+  const std::size_t role = job_.role_number(instance);
+  // At its start a job that lacks an instance would wait for it.
+  const bool has_enough = job_.job().stage == job_stage::running &&
+                          left_of(role) >= job_.role_of(instance).counts.min;
+  if (!has_enough) end_job(1, told_of(instance, why));
+}
+
 void failover_coordinator::lost_with_node(std::size_t instance, recorded_time now) {
   instance_record& record = job_.change_last(instance);
   record.place.node.clear();
@@ -115,13 +126,19 @@ void failover_coordinator::give_up(std::size_t instance, recorded_time now,
   job_.change(instance).phase = instance_phase::ended;
   const graph_role& role = job_.role_of(instance);
   if (left_of(job_.role_number(instance)) >= role.counts.min) return;
-  const std::string told = fmt::format("{}: {}", job_.id(instance).text(), why);
+  const std::string told = told_of(instance, why);
   if (role.restarts == restart_when::never) {
     const auto& exit = job_.at(instance).exit;
     end_job(exit && exit->shell_code() != 0 ? exit->shell_code() : 1, told);
   } else {
     restart_job(now, told, takes);
   }
+}
+
+std::string failover_coordinator::told_of(std::size_t instance,
+                                          const std::string& why) const {
+  return fmt::format("{} on node {}: {}", job_.id(instance).text(),
+                     job_.at(instance).place.node, why);
 }
 
 void failover_coordinator::restart_job(recorded_time now, const std::string& why,

@@ -34,6 +34,10 @@ class failover_coordinator {
               duration takes = {});
   /// It is gone with its node, and is placed anew.
   void lost_with_node(std::size_t instance, recorded_time now);
+  /// It could not be started where it was placed, and cannot be there: no try is made of
+  /// that again. A job that runs goes on while enough of its role are left; otherwise it
+  /// ends, and no other instance is started again for it.
+  void cannot_start(std::size_t instance, const std::string& why);
   /// The whole job is started again, or ends if its budget is spent.
   void restart_job(recorded_time now, const std::string& why, duration takes = {});
   /// The job ends, with that exit code.
@@ -47,6 +51,8 @@ class failover_coordinator {
   void give_up(std::size_t instance, recorded_time now, const std::string& why,
                duration takes);
   [[nodiscard]] std::size_t left_of(std::size_t role) const;
+  /// Returns which instance, where, and why, for people.
+  [[nodiscard]] std::string told_of(std::size_t instance, const std::string& why) const;
 
   job_context& job_;
   const instance_regions& regions_;

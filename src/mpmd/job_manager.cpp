@@ -144,6 +144,12 @@ void job_manager::conclude_end(std::size_t instance, const instance_exit& exit,
   const bool is_ending = job_.job().stage >= job_stage::stopping;
   const bool is_done =
       exit.is_success() && job_.role_of(instance).restarts != restart_when::always;
+  if (!is_ending && exit.is_lasting()) {
+    job_.change(instance).exit = exit;
+    questions_.erase(instance);
+    failover_.cannot_start(instance, exit.text);
+    return;
+  }
   if (!is_ending && !is_done && must_ask(instance, now)) return;
   job_.change(instance).exit = exit;
   if (is_ending || is_done) {

@@ -1,6 +1,7 @@
 // The rules by which a job's master decides: laws G-a to G-f without processes.
 #include <doctest/doctest.h>
 
+#include <cerrno>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -230,6 +231,63 @@ TEST_CASE("graph B46: what is never started again ends the job with its own code
   CHECK(job.stage() == job_stage::stopped);
   CHECK(job.manager().context().job().exit_code == 3);
   CHECK(job.living() == 0);
+}
+
+namespace {
+
+mw::detail::instance_exit not_started(int error) {
+  return {mw::exit_kind::not_started, error, 0, "cannot execute \"./none\""};
+}
+
+}  // namespace
+
+TEST_CASE("graph B47, G-d: what cannot be started ends the job, and restarts nothing") {
+  mw::job_graph g("one");
+  g.role("other").run({"other"});
+  g.role("server").run({"./none"}).count(1, 2, 2).after("other");
+  managed_job job(g, {"a"});
+  const mw::detail::instance_exit none = not_started(ENOENT);
+  SUBCASE("as the job begins") {
+    job.start_master();
+    while (job.starts(id("server", 1)) == 0) {
+      job.turn();
+      job.let_programs_go_on();
+    }
+    REQUIRE(job.end_program(id("server", 1), none));
+    job.settle(20);
+    CHECK(job.stage() == job_stage::stopped);
+    CHECK(job.context().job().exit_code != 0);
+    const std::string why = job.context().job().why;
+    CAPTURE(why);
+    CHECK(why.find("server.1 on node a: cannot execute") != std::string::npos);
+    CHECK(job.starts(id("server", 1)) == 1);
+    CHECK(job.starts(id("other", 0)) == 1);
+    CHECK(job.living() == 0);
+  }
+  SUBCASE("a job that runs goes on with those that are left of its role") {
+    job.settle();
+    REQUIRE(job.end_program(id("server", 1), none));
+    job.settle(20);
+    CHECK(job.stage() == job_stage::running);
+    CHECK(job.starts(id("server", 1)) == 1);
+    REQUIRE(job.end_program(id("server", 0), none));
+    job.settle(20);
+    CHECK(job.stage() == job_stage::stopped);
+    CHECK(job.context().job().restart_count == 0);
+  }
+}
+
+TEST_CASE("graph B47: a start that fails for want of memory is tried again") {
+  managed_job job(serving_job(), {"a"});
+  job.settle();
+  for (const int error : {EAGAIN, ENOMEM, 0}) {
+    const std::uint64_t before = job.incarnation(id("decode", 0));
+    REQUIRE(job.end_program(id("decode", 0), not_started(error)));
+    job.settle(20);
+    CHECK(job.incarnation(id("decode", 0)) == before + 1);
+  }
+  CHECK(job.record(id("decode", 0)).failures.size() == 3);
+  CHECK(job.is_ready(id("decode", 0)));
 }
 
 TEST_CASE("graph: the job goes on while a role has as many as it needs") {

@@ -135,14 +135,17 @@ class managed_job {
   }
   /// A program ends by itself. Returns false if none of that name runs.
   bool end_program(const mw::instance_id& id, int code) {
+    return end_program(
+        id, {mw::exit_kind::exited, code, 0, "exited with code " + std::to_string(code)});
+  }
+  bool end_program(const mw::instance_id& id, const mw::detail::instance_exit& exit) {
     for (auto& [name, agent] : agents_) {
       const auto at = agent.has.find(id);
       if (at == agent.has.end() || !is_alive(at->second)) continue;
       if (at->second.life == mw::detail::instance_life::ending) continue;
       at->second.life = mw::detail::instance_life::ended;
-      at->second.exit = {mw::exit_kind::exited, code, 0,
-                         "exited with code " + std::to_string(code)};
-      if (code != 0) ++kills_[id];
+      at->second.exit = exit;
+      if (!exit.is_success()) ++kills_[id];
       last_ends_[id] = ++processes_;
       report(name, agent, at->second);
       return true;
