@@ -69,7 +69,7 @@ struct job_record {
   job_stage stage = job_stage::starting;
   /// Of the whole job, once it is stopping.
   int exit_code = 0;
-  /// Why it is stopping, or was started again last; for people.
+  /// Why it is stopping, or, while it starts again, why it does; for people.
   std::string why;
   /// Until when each restart of the whole job counts, as above.
   std::vector<recorded_time> restarts;

@@ -429,8 +429,11 @@ void job_manager::place(recorded_time now) {
 
 void job_manager::conclude_stage(recorded_time now) {
   const job_record& job = job_.job();
-  if (job.stage == job_stage::starting && job.is_placed && scheduler_.is_all_ready())
+  if (job.stage == job_stage::starting && job.is_placed && scheduler_.is_all_ready()) {
     job_.change_job().stage = job_stage::running;
+    // Why it was started again is past; the events have it.
+    job_.change_job().why.clear();
+  }
   if (job.stage < job_stage::stopping && job.is_placed) {
     std::size_t drivers = 0;
     std::size_t ended = 0;

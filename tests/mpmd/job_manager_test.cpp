@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "mpmd/graph_status.hpp"
 #include "mpmd/managed_job.hpp"
 
 namespace {
@@ -209,6 +210,8 @@ TEST_CASE("graph B44, B45: a spent budget restarts the job, and at last ends it"
   }
   CHECK(job.manager().context().job().restart_count == 1);
   CHECK(job.stage() == job_stage::running);
+  // What runs again is in no trouble.
+  CHECK(job.context().job().why.empty());
   CHECK(job.incarnation(id("other", 0)) == 2);
   for (int crash = 0; crash < 2; ++crash) {
     job.end_program(id("server", 0), 3);
@@ -218,6 +221,31 @@ TEST_CASE("graph B44, B45: a spent budget restarts the job, and at last ends it"
   CHECK(job.manager().context().job().exit_code != 0);
   CHECK(job.manager().context().job().why.find("server.0") != std::string::npos);
   CHECK(job.living() == 0);
+}
+
+TEST_CASE("graph: each restart of the job is an event with its cause") {
+  mw::job_graph g("one");
+  g.role("server")
+      .run({"server"})
+      .waits_until_ready()
+      .restart(mw::restart_when::on_failure, {0, std::chrono::hours(1)});
+  managed_job job(g, {"a"});
+  job.never_ready.insert(id("server", 0));
+  mw::detail::graph_status status;
+  for (int crash = 0; crash < 2; ++crash) {
+    job.settle(10);
+    status.note_changes(job.manager(), job.now());
+    REQUIRE(job.end_program(id("server", 0), 7 + crash));
+    job.settle(1);
+    status.note_changes(job.manager(), job.now());
+  }
+  // It has been starting all the time.
+  CHECK(job.stage() == job_stage::starting);
+  const std::string text = status.text(job.manager(), 1);
+  CAPTURE(text);
+  for (const char* const end : {"exited with code 7", "exited with code 8"})
+    CHECK(text.find("the job is starting: server.0 on node a: " + std::string(end)) !=
+          std::string::npos);
 }
 
 TEST_CASE("graph B46: what is never started again ends the job with its own code") {
