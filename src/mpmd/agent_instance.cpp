@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <stdexcept>
 #include <utility>
 
 #include "exception_text.hpp"
@@ -25,6 +27,13 @@ static std::string joined(const std::vector<std::string>& all) {
   return text;
 }
 
+/// Returns the file that takes its output; empty if it has the agent's.
+static std::string log_of(const agent_place& place, const agent_word& ensure) {
+  if (place.log_folder.empty()) return {};
+  return fmt::format("{}/{}/{}.log", std::filesystem::absolute(place.log_folder).string(),
+                     ensure.instance.text(), ensure.incarnation);
+}
+
 static process_options options_of(const agent_place& place, const agent_word& ensure,
                                   const std::string& token) {
   const start_spec& spec = ensure.spec;
@@ -38,19 +47,42 @@ static process_options options_of(const agent_place& place, const agent_word& en
   if (!spec.cpus.empty()) how.cpus({spec.cpus.begin(), spec.cpus.end()});
   if (place.guard != nullptr) how.guarded_by(*place.guard);
   if (!place.log_folder.empty()) {
-    const std::string folder =
-        fmt::format("{}/{}", place.log_folder, ensure.instance.text());
-    std::filesystem::create_directories(folder);
-    how.output(to_file(fmt::format("{}/{}.log", folder, ensure.incarnation)));
+    const std::string log = log_of(place, ensure);
+    std::filesystem::create_directories(std::filesystem::path(log).parent_path());
+    how.output(to_file(log));
   }
   return how;
 }
 
-static std::string short_text(const exit_reason& reason) {
-  std::string text = reason.text();
-  // Room is left for what its tree did.
-  text.resize(std::min(text.size(), agent_wire::longest_exit_text / 2));
-  return text;
+/// Returns what a person has to do before it can be started there; empty where trying
+/// again may be enough.
+static std::string what_to_do(start_step step, int error) {
+  if (step == start_step::folder)
+    return "; correct the role's \"folder\", or make that folder on this node";
+  if (step != start_step::execute) return {};
+  if (error == EACCES || error == EPERM)
+    return "; make it executable for the agent's user, or correct the role's \"run\"";
+  if (error == ENOEXEC || error == ELIBBAD)
+    return "; begin \"run\" with its interpreter, or build it for this node";
+  if (error == E2BIG) return "; shorten the role's \"run\" and \"env\"";
+  return "; correct the role's \"run\", or install it on this node";
+}
+
+/// Returns how it has ended; `log` is the file of its output, or empty.
+static instance_exit exit_of(const exit_reason& reason, const std::string& log) {
+  instance_exit exit{reason.kind, reason.code, reason.signal, reason.text()};
+  // Room is left for what follows, and for what its tree did.
+  exit.text.resize(std::min(exit.text.size(), agent_wire::longest_exit_text / 2));
+  if (reason.kind == exit_kind::not_started) {
+    const bool is_named =
+        reason.step == start_step::execute || reason.step == start_step::folder;
+    if (is_named) exit.code = reason.error;
+    if (exit.is_lasting()) exit.text += what_to_do(reason.step, reason.error);
+  } else if (!exit.is_success() && reason.kind != exit_kind::stopped && !log.empty()) {
+    exit.text += fmt::format("; its output is in {}",
+                             log.substr(0, agent_wire::longest_exit_text / 4));
+  }
+  return exit;
 }
 
 agent_instance::agent_instance(runtime& rt, const agent_place& place,
@@ -66,8 +98,12 @@ agent_instance::agent_instance(runtime& rt, const agent_place& place,
     if (spec_.command.empty()) throw std::invalid_argument("no program is named");
     process_ =
         std::make_unique<supervised_process>(rt, options_of(place, ensure, token_));
+    log_ = log_of(place, ensure);
   } catch (const std::exception& e) {
+    // Options that make no sense do not get better.
+    const bool lasts = dynamic_cast<const std::invalid_argument*>(&e) != nullptr;
     report_.exit.kind = exit_kind::not_started;
+    report_.exit.code = lasts ? EINVAL : 0;
     report_.exit.text = fmt::format("cannot be started: {}", e.what());
   }
 }
@@ -97,7 +133,7 @@ task<void> agent_instance::run(std::shared_ptr<agent_instance> self) {
                                              : instance_life::ready);
     }
     const exit_reason reason = co_await own.process_->ended();
-    own.report_.exit = {reason.kind, reason.code, reason.signal, short_text(reason)};
+    own.report_.exit = exit_of(reason, own.log_);
     try {
       // What it has started ends with it, before another incarnation begins.
       co_await own.process_->stop(grace(duration::zero()));

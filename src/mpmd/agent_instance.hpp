@@ -78,6 +78,7 @@ class agent_instance {
   runtime& runtime_;
   const start_spec spec_;
   const std::string token_;
+  std::string log_;  ///< the file of its output; empty if it has the agent's
   std::function<void(const agent_instance&)> told_;
   instance_report report_;
   std::unique_ptr<supervised_process> process_;

@@ -19,32 +19,54 @@ recorded_time pause_after(std::size_t failures) noexcept {
   return std::min(pause, longest_pause);
 }
 
-/// Forgets what lies before the window, and what another clock has put far ahead.
-static void prune(std::vector<recorded_time>& times, duration window, recorded_time now) {
-  const auto length =
-      std::chrono::duration_cast<std::chrono::milliseconds>(window).count();
-  std::erase_if(times,
-                [&](recorded_time t) { return now - t >= length || t - now >= length; });
+/// Forgets what no longer counts.
+static void prune(std::vector<recorded_time>& until, recorded_time now) {
+  std::erase_if(until, [&](recorded_time t) { return t <= now; });
+}
+
+/// Returns how long one of them counts: the budget's window, but long enough for one more
+/// than the budget has, where each takes that long.
+static duration counted_for(const retry_budget& budget, duration takes) noexcept {
+  // What takes longer would not be seen to repeat, and the product stays in its bounds.
+  constexpr duration longest = std::chrono::hours(24 * 7);
+  return std::max(budget.per, std::min(takes, longest) * (budget.tries + 1));
+}
+
+static recorded_time end_of_count(recorded_time now, duration length) noexcept {
+  return now + std::chrono::duration_cast<std::chrono::milliseconds>(length).count();
 }
 
 void failover_coordinator::failed(std::size_t instance, recorded_time now,
-                                  const std::string& why) {
+                                  const std::string& why, duration takes) {
   instance_record& record = job_.change_last(instance);
   record.why = why;
   const graph_role& role = job_.role_of(instance);
   if (role.restarts == restart_when::never) {
-    give_up(instance, now, why);
+    give_up(instance, now, why, takes);
     return;
   }
-  prune(record.failures, role.budget.per, now);
-  record.failures.push_back(now);
+  const duration window = counted_for(role.budget, takes);
+  prune(record.failures, now);
+  record.failures.push_back(end_of_count(now, window));
   if (record.failures.size() > role.budget.tries) {
-    give_up(instance, now,
-            fmt::format("{}; it has failed {} times within {}", why,
-                        record.failures.size(), duration_text(role.budget.per)));
+    const std::string told = fmt::format("{}; it has failed {} times within {}", why,
+                                         record.failures.size(), duration_text(window));
+    // The whole job fails so again when this instance has spent its budget again.
+    give_up(instance, now, told, takes == duration::zero() ? takes : window);
     return;
   }
   recover(instance, now + pause_after(record.failures.size()));
+}
+
+void failover_coordinator::cannot_start(std::size_t instance, const std::string& why) {
+  instance_record& record = job_.change_last(instance);
+  record.why = why;
+  record.phase = instance_phase::ended;
+  const std::size_t role = job_.role_number(instance);
+  // At its start a job that lacks an instance would wait for it.
+  const bool has_enough = job_.job().stage == job_stage::running &&
+                          left_of(role) >= job_.role_of(instance).counts.min;
+  if (!has_enough) end_job(1, told_of(instance, why));
 }
 
 void failover_coordinator::lost_with_node(std::size_t instance, recorded_time now) {
@@ -104,29 +126,37 @@ std::size_t failover_coordinator::left_of(std::size_t role) const {
 }
 
 void failover_coordinator::give_up(std::size_t instance, recorded_time now,
-                                   const std::string& why) {
+                                   const std::string& why, duration takes) {
   job_.change(instance).phase = instance_phase::ended;
   const graph_role& role = job_.role_of(instance);
   if (left_of(job_.role_number(instance)) >= role.counts.min) return;
-  const std::string told = fmt::format("{}: {}", job_.id(instance).text(), why);
+  const std::string told = told_of(instance, why);
   if (role.restarts == restart_when::never) {
     const auto& exit = job_.at(instance).exit;
     end_job(exit && exit->shell_code() != 0 ? exit->shell_code() : 1, told);
   } else {
-    restart_job(now, told);
+    restart_job(now, told, takes);
   }
 }
 
-void failover_coordinator::restart_job(recorded_time now, const std::string& why) {
+std::string failover_coordinator::told_of(std::size_t instance,
+                                          const std::string& why) const {
+  return fmt::format("{} on node {}: {}", job_.id(instance).text(),
+                     job_.at(instance).place.node, why);
+}
+
+void failover_coordinator::restart_job(recorded_time now, const std::string& why,
+                                       duration takes) {
   job_record& job = job_.change_job();
   const retry_budget& budget = job_.graph().whole_job;
-  prune(job.restarts, budget.per, now);
+  const duration window = counted_for(budget, takes);
+  prune(job.restarts, now);
   if (job.restarts.size() >= budget.tries) {
     end_job(1, fmt::format("{}; the job was started again {} times within {}", why,
-                           job.restarts.size(), duration_text(budget.per)));
+                           job.restarts.size(), duration_text(window)));
     return;
   }
-  job.restarts.push_back(now);
+  job.restarts.push_back(end_of_count(now, window));
   ++job.restart_count;
   job.stage = job_stage::starting;
   job.why = why;

@@ -17,20 +17,31 @@ namespace manyworlds::inline v0::detail {
 /// are victims. A region that recovers already takes in what fails in it meanwhile, which
 /// starts with it. An instance that is lost with its node is not charged. Independent
 /// regions recover side by side.
+///
+/// A failure by which a limit passed says how long it `takes`: so long no other one of
+/// its kind can follow. It counts until one more than the budget allows could have
+/// followed it, also where that is longer than the budget's window. So what fails by its
+/// limit each time comes to the next level, and in the end to that of the job.
 class failover_coordinator {
  public:
   failover_coordinator(job_context& job, const instance_regions& regions) noexcept
       : job_(job), regions_(regions) {}
 
   /// The incarnation of that instance has ended by itself: by a failure, or in order
-  /// though its role is always started again.
-  void failed(std::size_t instance, recorded_time now, const std::string& why);
+  /// though its role is always started again. Or a limit has passed, which `takes` that
+  /// long.
+  void failed(std::size_t instance, recorded_time now, const std::string& why,
+              duration takes = {});
   /// A worker that has ended is started again: its session's controller needs it.
   void bring_worker_back(std::size_t worker, recorded_time not_before);
   /// It is gone with its node, and is placed anew.
   void lost_with_node(std::size_t instance, recorded_time now);
+  /// It could not be started where it was placed, and cannot be there: no try is made of
+  /// that again. A job that runs goes on while enough of its role are left; otherwise it
+  /// ends, and no other instance is started again for it.
+  void cannot_start(std::size_t instance, const std::string& why);
   /// The whole job is started again, or ends if its budget is spent.
-  void restart_job(recorded_time now, const std::string& why);
+  void restart_job(recorded_time now, const std::string& why, duration takes = {});
   /// The job ends, with that exit code.
   void end_job(int exit_code, std::string why);
 
@@ -39,8 +50,11 @@ class failover_coordinator {
   void recover(std::size_t instance, recorded_time not_before);
   void bring_workers_back(std::size_t controller, recorded_time not_before);
   /// It is not started again. The job goes on while enough of its role are left.
-  void give_up(std::size_t instance, recorded_time now, const std::string& why);
+  void give_up(std::size_t instance, recorded_time now, const std::string& why,
+               duration takes);
   [[nodiscard]] std::size_t left_of(std::size_t role) const;
+  /// Returns which instance, where, and why, for people.
+  [[nodiscard]] std::string told_of(std::size_t instance, const std::string& why) const;
 
   job_context& job_;
   const instance_regions& regions_;

@@ -52,8 +52,10 @@ void graph_status::note_changes(const job_manager& manager, recorded_time now) {
     const bool is_unknown = report == nullptr && record.incarnation == last.incarnation;
     last = {record.incarnation, record.phase, is_unknown ? last.is_ready : is_ready};
   }
-  if (stage_ != job.job().stage) {
+  // A job that starts again while it starts has no other stage.
+  if (stage_ != job.job().stage || restarts_ != job.job().restart_count) {
     stage_ = job.job().stage;
+    restarts_ = job.job().restart_count;
     const std::string& why = job.job().why;
     note(now, fmt::format("the job is {}{}{}", name_of(*stage_), why.empty() ? "" : ": ",
                           why));

@@ -34,6 +34,7 @@ class graph_status {
   std::deque<std::pair<recorded_time, std::string>> events_;
   std::vector<seen> seen_;  // by instance
   std::optional<job_stage> stage_;
+  std::uint64_t restarts_ = 0;
 };
 
 }  // namespace manyworlds::inline v0::detail

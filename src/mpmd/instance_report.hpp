@@ -15,6 +15,8 @@ namespace manyworlds::inline v0::detail {
 /// How an incarnation has ended, in short.
 struct instance_exit {
   exit_kind kind = exit_kind::exited;
+  /// Of one that exited. Of one that was not started: the errno by which its program
+  /// could not be found or executed, or its folder not entered; otherwise 0.
   int code = 0;
   int signal = 0;
   /// One sentence for people, `exit_reason::text`.
@@ -23,6 +25,10 @@ struct instance_exit {
   [[nodiscard]] bool is_success() const noexcept {
     return kind == exit_kind::exited && code == 0;
   }
+  /// Returns whether it was not started, and would not be on that node the next time:
+  /// there is no such program or folder, no permission, or a wrong format. What is short
+  /// for a while, as memory or process numbers, does not last.
+  [[nodiscard]] bool is_lasting() const noexcept;
   /// Returns the exit code of a shell: 128 and the signal's number where one ended it.
   [[nodiscard]] int shell_code() const noexcept {
     if (signal != 0) return 128 + signal;

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -52,6 +54,14 @@ std::optional<exit_kind> exit_kind_named(std::string_view name) noexcept {
   for (const exit_kind kind : exit_kinds)
     if (name == name_of(kind)) return kind;
   return std::nullopt;
+}
+
+bool instance_exit::is_lasting() const noexcept {
+  // Others are retried: a program that is being written, a file server that is away.
+  constexpr std::array<int, 10> lasting{ENOENT,       EACCES, EPERM, ENOEXEC, ENOTDIR,
+                                        ENAMETOOLONG, ELOOP,  E2BIG, ELIBBAD, EINVAL};
+  return kind == exit_kind::not_started &&
+         std::find(lasting.begin(), lasting.end(), code) != lasting.end();
 }
 
 // --- rows -----------------------------------------------------------------------------

@@ -57,7 +57,8 @@ struct instance_record {
   /// The restarts of the whole job that it has taken part in. A master may die between
   /// the record of a restart and those of all instances; the next one makes up for it.
   std::uint64_t generation = 0;
-  /// Failures that were charged to it, within the window of its budget.
+  /// Until when each failure counts that was charged to it: those that were still
+  /// counted as the last one was added.
   std::vector<recorded_time> failures;
   /// Of the last incarnation that ended.
   std::optional<instance_exit> exit;
@@ -71,9 +72,9 @@ struct job_record {
   job_stage stage = job_stage::starting;
   /// Of the whole job, once it is stopping.
   int exit_code = 0;
-  /// Why it is stopping, or was started again last; for people.
+  /// Why it is stopping, or, while it starts again, why it does; for people.
   std::string why;
-  /// Restarts of the whole job, within the window of their budget.
+  /// Until when each restart of the whole job counts, as above.
   std::vector<recorded_time> restarts;
   std::uint64_t restart_count = 0;
   /// Whether the instances of the start have their places.

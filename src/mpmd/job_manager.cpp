@@ -78,7 +78,7 @@ void job_manager::decide(recorded_time now) {
   waits_for_.clear();
   is_again_due_ = false;
   if (is_over()) return;
-  drop_old_questions();
+  drop_old_questions(now);
   // A controller has its time from when it was asked: a slow record goes ahead of that.
   for (auto& [n, asked] : questions_)
     if (asked.is_told && !asked.until) asked.until = now + limits_.answer;
@@ -88,6 +88,7 @@ void job_manager::decide(recorded_time now) {
   const auto goes_on = [this] { return job_.job().stage < job_stage::stopping; };
   end_with_controllers();
   end_what_sessions_lost(now);
+  if (goes_on()) conclude_limits(now);
   if (goes_on()) end_what_is_never_ready(now);
   if (goes_on()) end_what_stands(now);
   if (goes_on()) place(now);
@@ -131,10 +132,13 @@ void job_manager::conclude_end_of(const heard_end& end, recorded_time now) {
   }
 }
 
-void job_manager::drop_old_questions() {
+/// A node that is back in time has lost nothing.
+void job_manager::drop_old_questions(recorded_time now) {
   std::erase_if(questions_, [&](const auto& each) {
     const instance_record& record = job_.at(each.first);
-    return record.phase != instance_phase::running ||
+    const bool is_back =
+        each.second.of == loss::node && !is_lost_with_node(each.first, now);
+    return record.phase != instance_phase::running || is_back ||
            record.incarnation != each.second.incarnation;
   });
 }
@@ -144,8 +148,13 @@ void job_manager::conclude_end(std::size_t instance, const instance_exit& exit,
   const bool is_ending = job_.job().stage >= job_stage::stopping;
   const bool is_done =
       exit.is_success() && job_.role_of(instance).restarts != restart_when::always;
+  if (!is_ending && exit.is_lasting()) {
+    job_.change(instance).exit = exit;
+    questions_.erase(instance);
+    failover_.cannot_start(instance, exit.text);
+    return;
+  }
   if (!is_ending && !is_done && must_ask(instance, now)) return;
-  const auto asked = questions_.extract(instance);
   job_.change(instance).exit = exit;
   if (is_ending || is_done) {
     job_.change(instance).phase = instance_phase::ended;
@@ -154,13 +163,47 @@ void job_manager::conclude_end(std::size_t instance, const instance_exit& exit,
     const auto controller = job_.session_controller_of(instance);
     if (!is_ending && controller && job_.at(*controller).phase == instance_phase::waiting)
       failover_.bring_worker_back(instance, now);
-  } else if (!asked.empty() && !asked.mapped().is_handled.value_or(false)) {
-    failover_.restart_job(now,
-                          fmt::format("{}: {}; its controller {} cannot go on without it",
-                                      job_.id(instance).text(), exit.text,
-                                      job_.id(asked.mapped().controller).text()));
-  } else {
+  } else if (!is_declined(instance, exit.text, {}, now)) {
     failover_.failed(instance, now, exit.text);
+  }
+}
+
+bool job_manager::is_declined(std::size_t instance, const std::string& why,
+                              duration takes, recorded_time now) {
+  const auto asked = questions_.extract(instance);
+  if (asked.empty() || asked.mapped().is_handled.value_or(false)) return false;
+  failover_.restart_job(now,
+                        fmt::format("{}: {}; its controller {} cannot go on without it",
+                                    job_.id(instance).text(), why,
+                                    job_.id(asked.mapped().controller).text()),
+                        takes);
+  return true;
+}
+
+void job_manager::pass_limit(std::size_t instance, std::string why, duration takes,
+                             recorded_time now) {
+  if (must_ask(instance, now, loss::limit)) {
+    question& asked = questions_[instance];
+    asked.why = std::move(why);
+    asked.takes = takes;
+  } else if (!is_declined(instance, why, takes, now)) {
+    failover_.failed(instance, now, why, takes);
+  }
+}
+
+/// What its controller was asked about has failed, also if it goes on meanwhile: what the
+/// controller does by its answer cannot be taken back.
+void job_manager::conclude_limits(recorded_time now) {
+  std::vector<std::size_t> all;
+  for (const auto& [n, asked] : questions_)
+    if (asked.of == loss::limit && job_.at(n).phase == instance_phase::running)
+      all.push_back(n);
+  for (const std::size_t n : all) {
+    // Each of them may restart the job, or end it.
+    const bool may_go_on = job_.job().stage < job_stage::stopping;
+    if (!may_go_on || job_.at(n).phase != instance_phase::running) continue;
+    const question asked = questions_.at(n);
+    pass_limit(n, asked.why, asked.takes, now);
   }
 }
 
@@ -170,12 +213,13 @@ std::optional<std::size_t> job_manager::controller_of(std::size_t instance) cons
   return job_.find({role, 0});
 }
 
-bool job_manager::must_ask(std::size_t instance, recorded_time now) {
+bool job_manager::must_ask(std::size_t instance, recorded_time now, loss of) {
   const auto controller = controller_of(instance);
   if (!controller) return false;
   const std::uint64_t incarnation = job_.at(instance).incarnation;
   question& asked = questions_[instance];
-  if (asked.incarnation != incarnation) asked = {incarnation, *controller, {}, {}, false};
+  if (asked.incarnation != incarnation)
+    asked = {incarnation, *controller, {}, {}, false, of, {}, {}};
   if (asked.is_handled) return false;
   const instance_report* const there = nodes_.current(*controller, job_.at(*controller));
   const bool is_there = job_.at(*controller).phase == instance_phase::running &&
@@ -194,19 +238,23 @@ bool job_manager::is_gone(const node_view* node, recorded_time now) const noexce
   return node->is_dead || now - node->absent_since >= limits_.cut_off;
 }
 
+bool job_manager::is_lost_with_node(std::size_t instance, recorded_time now) const {
+  const instance_record& record = job_.at(instance);
+  if (record.place.node.empty() || record.phase != instance_phase::running) return false;
+  const node_view* const node = nodes_.find(record.place.node);
+  const bool is_node_gone = is_gone(node, now);
+  const bool is_replaced =
+      !is_node_gone && node->is_there() && node->agent != record.agent;
+  return is_node_gone || is_replaced;
+}
+
 void job_manager::lose_absent_nodes(recorded_time now) {
   for (std::size_t n = 0; n < job_.size(); ++n) {
-    const instance_record& record = job_.at(n);
-    if (record.place.node.empty()) continue;
-    const node_view* const node = nodes_.find(record.place.node);
-    const bool is_node_gone = is_gone(node, now);
-    const bool is_replaced =
-        !is_node_gone && node->is_there() && node->agent != record.agent;
-    if (record.phase != instance_phase::running || (!is_node_gone && !is_replaced))
-      continue;
+    if (!is_lost_with_node(n, now)) continue;
     if (job_.job().stage >= job_stage::stopping) {
       job_.change(n).phase = instance_phase::ended;
-    } else {
+    } else if (!must_ask(n, now, loss::node) &&
+               !is_declined(n, "its node is gone", {}, now)) {
       failover_.lost_with_node(n, now);
     }
   }
@@ -221,12 +269,24 @@ void job_manager::lose_absent_nodes(recorded_time now) {
   }
 }
 
+/// Returns the sum, or the longest time if there is none.
+static duration sum_of(duration a, duration b) noexcept {
+  return a < duration::max() - b ? a + b : duration::max();
+}
+
+/// Returns how long one incarnation takes that fails by that limit: its predecessor ends,
+/// there is a pause, and the limit passes.
+static duration time_of_a_try(const graph_role& role, duration limit) noexcept {
+  return sum_of(limit, role.grace + std::chrono::milliseconds(longest_pause));
+}
+
 void job_manager::end_what_is_never_ready(recorded_time now) {
   for (std::size_t n = 0; n < job_.size(); ++n) {
     const instance_record& record = job_.at(n);
     const instance_report* const report = nodes_.current(n, record);
     const bool is_unready = record.phase == instance_phase::running &&
-                            report != nullptr && report->life <= instance_life::running;
+                            report != nullptr && report->life <= instance_life::running &&
+                            !questions_.contains(n);
     if (!is_unready) {
       unready_.erase(n);
       continue;
@@ -239,8 +299,8 @@ void job_manager::end_what_is_never_ready(recorded_time now) {
     const duration limit = job_.role_of(n).ready_within;
     if (std::chrono::milliseconds(now - since) < limit) continue;
     unready_.erase(n);
-    failover_.failed(n, now,
-                     fmt::format("was not ready within {}", duration_text(limit)));
+    pass_limit(n, fmt::format("was not ready within {}", duration_text(limit)),
+               time_of_a_try(job_.role_of(n), limit), now);
     if (job_.job().stage >= job_stage::stopping) return;
   }
 }
@@ -313,7 +373,8 @@ void job_manager::end_what_stands(recorded_time now) {
     const instance_report* const report = nodes_.current(n, record);
     const bool is_watched = record.phase == instance_phase::running &&
                             report != nullptr && report->progress > 0 &&
-                            report->life == instance_life::ready;
+                            report->life == instance_life::ready &&
+                            !questions_.contains(n);
     if (!is_watched) {
       advances_.erase(n);
       continue;
@@ -333,7 +394,12 @@ void job_manager::end_what_stands(recorded_time now) {
                   duration_text(hang_limit_of(job_.role_of(*longest))));
   advances_.erase(*longest);
   for (auto& [n, at] : advances_) at.since = now;
-  failover_.failed(*longest, now, why);
+  const graph_role& role = job_.role_of(*longest);
+  // The next one has to be ready, too, before it can stand still.
+  const bool has_to_tell = role.ready == ready_when::told;
+  const duration until_ready = has_to_tell ? role.ready_within : duration::zero();
+  pass_limit(*longest, why, time_of_a_try(role, sum_of(hang_limit_of(role), until_ready)),
+             now);
 }
 
 void job_manager::place(recorded_time now) {
@@ -374,13 +440,16 @@ void job_manager::place(recorded_time now) {
   waits_for_ = *trouble;
   if (now - *unplaced_since_ < limits_.no_place) return;
   unplaced_since_.reset();
-  failover_.restart_job(now, *trouble);
+  failover_.restart_job(now, *trouble, std::chrono::milliseconds(limits_.no_place));
 }
 
 void job_manager::conclude_stage(recorded_time now) {
   const job_record& job = job_.job();
-  if (job.stage == job_stage::starting && job.is_placed && scheduler_.is_all_ready())
+  if (job.stage == job_stage::starting && job.is_placed && scheduler_.is_all_ready()) {
     job_.change_job().stage = job_stage::running;
+    // Why it was started again is past; the events have it.
+    job_.change_job().why.clear();
+  }
   if (job.stage < job_stage::stopping && job.is_placed) {
     std::size_t drivers = 0;
     std::size_t ended = 0;

@@ -61,7 +61,10 @@ class job_manager {
   void node_lost(std::string_view node, bool is_dead, recorded_time now);
   /// An agent tells of an instance. False: it is no instance of this job.
   bool heard(std::string_view node, const instance_report& report);
-  /// A controller has answered whether it copes with the end of that incarnation.
+  /// A controller has answered whether it copes with the loss of that incarnation. It is
+  /// asked about ends, about limits that passed, and about what is lost with its node. It
+  /// is not asked about what a session's own controller has let go, which has decided
+  /// that already.
   void answered(const instance_id& about, std::uint64_t incarnation, bool is_handled);
   /// A session's controller has no use for one of its workers. What another says of it,
   /// or an earlier controller, is left out.
@@ -87,6 +90,12 @@ class job_manager {
   [[nodiscard]] const std::string& waits_for() const noexcept { return waits_for_; }
 
  private:
+  /// What a controller is asked about.
+  enum class loss : std::uint8_t {
+    end,    ///< its process has ended
+    limit,  ///< it was not ready in time, or stands still
+    node,   ///< it is lost with its node
+  };
   /// A failure about which a controller is asked.
   struct question {
     std::uint64_t incarnation = 0;
@@ -94,12 +103,24 @@ class job_manager {
     std::optional<recorded_time> until;  ///< once it is known to be asked
     std::optional<bool> is_handled;
     bool is_told = false;
+    loss of = loss::end;
+    std::string why;   ///< of a limit
+    duration takes{};  ///< of a limit
   };
 
   void conclude_ends(recorded_time now);
   void conclude_end(std::size_t instance, const instance_exit& exit, recorded_time now);
   /// Returns whether a controller has to be heard first.
-  [[nodiscard]] bool must_ask(std::size_t instance, recorded_time now);
+  [[nodiscard]] bool must_ask(std::size_t instance, recorded_time now,
+                              loss of = loss::end);
+  /// The whole job is started again where the controller that was asked has not said that
+  /// it copes. Returns whether that is so.
+  [[nodiscard]] bool is_declined(std::size_t instance, const std::string& why,
+                                 duration takes, recorded_time now);
+  /// A limit has passed, which takes that long. The controller is asked first.
+  void pass_limit(std::size_t instance, std::string why, duration takes,
+                  recorded_time now);
+  void conclude_limits(recorded_time now);
   [[nodiscard]] std::optional<std::size_t> controller_of(std::size_t instance) const;
   void lose_absent_nodes(recorded_time now);
   void end_what_is_never_ready(recorded_time now);
@@ -115,7 +136,9 @@ class job_manager {
   /// Returns whether what was on that node is gone with it.
   [[nodiscard]] bool is_gone(const node_view* node, recorded_time now) const noexcept;
   void conclude_end_of(const heard_end& end, recorded_time now);
-  void drop_old_questions();
+  void drop_old_questions(recorded_time now);
+  /// Returns whether it is recorded to run on a node that is gone, or has another agent.
+  [[nodiscard]] bool is_lost_with_node(std::size_t instance, recorded_time now) const;
   void order_about_running(std::size_t instance, std::vector<agent_order>& all);
   void order_about_report(node_view& view, const std::string& node, std::size_t instance,
                           const instance_report& report, std::vector<agent_order>& all);

@@ -1,10 +1,12 @@
 // The rules by which a job's master decides: laws G-a to G-f without processes.
 #include <doctest/doctest.h>
 
+#include <cerrno>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "mpmd/graph_status.hpp"
 #include "mpmd/managed_job.hpp"
 
 namespace {
@@ -208,6 +210,8 @@ TEST_CASE("graph B44, B45: a spent budget restarts the job, and at last ends it"
   }
   CHECK(job.manager().context().job().restart_count == 1);
   CHECK(job.stage() == job_stage::running);
+  // What runs again is in no trouble.
+  CHECK(job.context().job().why.empty());
   CHECK(job.incarnation(id("other", 0)) == 2);
   for (int crash = 0; crash < 2; ++crash) {
     job.end_program(id("server", 0), 3);
@@ -217,6 +221,31 @@ TEST_CASE("graph B44, B45: a spent budget restarts the job, and at last ends it"
   CHECK(job.manager().context().job().exit_code != 0);
   CHECK(job.manager().context().job().why.find("server.0") != std::string::npos);
   CHECK(job.living() == 0);
+}
+
+TEST_CASE("graph: each restart of the job is an event with its cause") {
+  mw::job_graph g("one");
+  g.role("server")
+      .run({"server"})
+      .waits_until_ready()
+      .restart(mw::restart_when::on_failure, {0, std::chrono::hours(1)});
+  managed_job job(g, {"a"});
+  job.never_ready.insert(id("server", 0));
+  mw::detail::graph_status status;
+  for (int crash = 0; crash < 2; ++crash) {
+    job.settle(10);
+    status.note_changes(job.manager(), job.now());
+    REQUIRE(job.end_program(id("server", 0), 7 + crash));
+    job.settle(1);
+    status.note_changes(job.manager(), job.now());
+  }
+  // It has been starting all the time.
+  CHECK(job.stage() == job_stage::starting);
+  const std::string text = status.text(job.manager(), 1);
+  CAPTURE(text);
+  for (const char* const end : {"exited with code 7", "exited with code 8"})
+    CHECK(text.find("the job is starting: server.0 on node a: " + std::string(end)) !=
+          std::string::npos);
 }
 
 TEST_CASE("graph B46: what is never started again ends the job with its own code") {
@@ -230,6 +259,63 @@ TEST_CASE("graph B46: what is never started again ends the job with its own code
   CHECK(job.stage() == job_stage::stopped);
   CHECK(job.manager().context().job().exit_code == 3);
   CHECK(job.living() == 0);
+}
+
+namespace {
+
+mw::detail::instance_exit not_started(int error) {
+  return {mw::exit_kind::not_started, error, 0, "cannot execute \"./none\""};
+}
+
+}  // namespace
+
+TEST_CASE("graph B47, G-d: what cannot be started ends the job, and restarts nothing") {
+  mw::job_graph g("one");
+  g.role("other").run({"other"});
+  g.role("server").run({"./none"}).count(1, 2, 2).after("other");
+  managed_job job(g, {"a"});
+  const mw::detail::instance_exit none = not_started(ENOENT);
+  SUBCASE("as the job begins") {
+    job.start_master();
+    while (job.starts(id("server", 1)) == 0) {
+      job.turn();
+      job.let_programs_go_on();
+    }
+    REQUIRE(job.end_program(id("server", 1), none));
+    job.settle(20);
+    CHECK(job.stage() == job_stage::stopped);
+    CHECK(job.context().job().exit_code != 0);
+    const std::string why = job.context().job().why;
+    CAPTURE(why);
+    CHECK(why.find("server.1 on node a: cannot execute") != std::string::npos);
+    CHECK(job.starts(id("server", 1)) == 1);
+    CHECK(job.starts(id("other", 0)) == 1);
+    CHECK(job.living() == 0);
+  }
+  SUBCASE("a job that runs goes on with those that are left of its role") {
+    job.settle();
+    REQUIRE(job.end_program(id("server", 1), none));
+    job.settle(20);
+    CHECK(job.stage() == job_stage::running);
+    CHECK(job.starts(id("server", 1)) == 1);
+    REQUIRE(job.end_program(id("server", 0), none));
+    job.settle(20);
+    CHECK(job.stage() == job_stage::stopped);
+    CHECK(job.context().job().restart_count == 0);
+  }
+}
+
+TEST_CASE("graph B47: a start that fails for want of memory is tried again") {
+  managed_job job(serving_job(), {"a"});
+  job.settle();
+  for (const int error : {EAGAIN, ENOMEM, 0}) {
+    const std::uint64_t before = job.incarnation(id("decode", 0));
+    REQUIRE(job.end_program(id("decode", 0), not_started(error)));
+    job.settle(20);
+    CHECK(job.incarnation(id("decode", 0)) == before + 1);
+  }
+  CHECK(job.record(id("decode", 0)).failures.size() == 3);
+  CHECK(job.is_ready(id("decode", 0)));
 }
 
 TEST_CASE("graph: the job goes on while a role has as many as it needs") {
@@ -339,6 +425,76 @@ TEST_CASE("graph: an instance that is not ready in time has failed") {
   // Neither was ready, so that each was ended and another one follows.
   CHECK(job.incarnation(id("server", 0)) >= 2);
   CHECK(job.record(id("server", 0)).failures.size() >= 1);
+}
+
+TEST_CASE("graph B44, B45: what is never ready comes to the job's budget, and ends it") {
+  mw::job_graph g("one");
+  g.role("server").run({"server"}).waits_until_ready();
+  g.role("other").run({"other"});
+  managed_job job(g, {"a"});
+  job.never_ready.insert(id("server", 0));
+  job.start_master();
+  // Each of four incarnations takes its ten minutes, of the whole job four times.
+  const mw::detail::recorded_time limit = job.now() + 4 * 4 * 11 * 60'000;
+  while (job.stage() != job_stage::stopped && job.now() < limit) {
+    job.turn();
+    job.let_programs_go_on();
+    job.let_pass(5000);
+  }
+  REQUIRE(job.stage() == job_stage::stopped);
+  CHECK(job.incarnation(id("server", 0)) == 16);
+  CHECK(job.incarnation(id("other", 0)) == 4);
+  CHECK(job.context().job().restart_count == 3);
+  CHECK(job.context().job().exit_code != 0);
+  const std::string why = job.context().job().why;
+  CAPTURE(why);
+  CHECK(why.find("server.0") != std::string::npos);
+  CHECK(why.find("was not ready within") != std::string::npos);
+  CHECK(job.living() == 0);
+}
+
+TEST_CASE("graph B44, B45: what stands still each time comes to the job's budget") {
+  mw::job_graph g("one");
+  g.role("stepper").run({"stepper"}).hang_after = std::chrono::minutes(5);
+  managed_job job(g, {"a"});
+  job.start_master();
+  const mw::detail::recorded_time limit = job.now() + 4 * 4 * 6 * 60'000;
+  while (job.stage() != job_stage::stopped && job.now() < limit) {
+    job.turn();
+    job.let_programs_go_on();
+    job.advance(id("stepper", 0), 1);
+    job.let_pass(2000);
+  }
+  REQUIRE(job.stage() == job_stage::stopped);
+  CHECK(job.incarnation(id("stepper", 0)) == 16);
+  CHECK(job.context().job().why.find("has stood still") != std::string::npos);
+}
+
+TEST_CASE("graph G-e: of failures of both kinds each counts for its own time") {
+  mw::job_graph g("one");
+  g.role("server").run({"server"}).waits_until_ready();
+  managed_job job(g, {"a"});
+  job.never_ready.insert(id("server", 0));
+  job.start_master();
+  // By turns it is not ready in its ten minutes, and crashes after one.
+  int crashes = 0;
+  while (job.context().job().restart_count == 0 && crashes < 10) {
+    const std::uint64_t before = job.incarnation(id("server", 0));
+    for (int n = 0; n < 150 && job.incarnation(id("server", 0)) == before; ++n) {
+      job.turn();
+      job.let_programs_go_on();
+      job.let_pass(5000);
+    }
+    for (int n = 0; n < 12; ++n) {
+      job.turn();
+      job.let_pass(5000);
+    }
+    if (job.end_program(id("server", 0), 1)) ++crashes;
+    job.turn();
+  }
+  // The first two crashes are forgotten then, and none of the three limits is.
+  CHECK(job.context().job().restart_count == 1);
+  CHECK(crashes == 3);
 }
 
 TEST_CASE("graph G-e: of those that stand still the longest standing is charged") {
@@ -468,6 +624,100 @@ TEST_CASE("graph B49: a role's controller is asked before a failover, and may de
   job.settle();
   CHECK(job.manager().context().job().restart_count == 1);
   CHECK(job.is_ready(id("worker", 0)));
+}
+
+namespace {
+
+mw::job_graph trained_job() {
+  mw::job_graph g("trained");
+  g.role("trainer").run({"trainer"});
+  g.role("worker").run({"worker"}).controller("trainer");
+  return g;
+}
+
+/// Turns until a controller is asked about it, and no further.
+bool is_asked_about(managed_job& job, const mw::instance_id& which) {
+  for (int n = 0; n < 1000 && !(job.asked() == which); ++n) {
+    job.let_pass(100);
+    job.turn();
+  }
+  return job.asked() == which;
+}
+
+}  // namespace
+
+TEST_CASE("graph B49: a controller is asked about one that is not ready in time") {
+  mw::job_graph g = trained_job();
+  g.role("worker").waits_until_ready(std::chrono::seconds(5));
+  managed_job job(g, {"a"});
+  job.never_ready.insert(id("worker", 0));
+  job.settle(5);
+  REQUIRE(is_asked_about(job, id("worker", 0)));
+  CHECK(job.incarnation(id("worker", 0)) == 1);
+  SUBCASE("it copes, and the worker alone is replaced") {
+    // What the controller has done by its answer stands, though the worker is ready now.
+    job.never_ready.clear();
+    job.let_programs_go_on();
+    job.manager().answered(id("worker", 0), 1, true);
+    job.settle(10);
+    CHECK(job.incarnation(id("worker", 0)) == 2);
+    CHECK(job.record(id("worker", 0)).failures.size() == 1);
+    CHECK(job.incarnation(id("trainer", 0)) == 1);
+  }
+  SUBCASE("silence is a no") {
+    job.settle(10);
+    CHECK(job.context().job().restart_count == 1);
+    CHECK(job.incarnation(id("trainer", 0)) == 2);
+  }
+}
+
+TEST_CASE("graph B49: a controller is asked about one that stands still") {
+  mw::job_graph g = trained_job();
+  g.role("worker").hang_after = std::chrono::seconds(5);
+  managed_job job(g, {"a"});
+  job.settle(5);
+  job.advance(id("worker", 0), 7);
+  REQUIRE(is_asked_about(job, id("worker", 0)));
+  CHECK(job.incarnation(id("worker", 0)) == 1);
+  bool copes = true;
+  SUBCASE("it copes") {}
+  SUBCASE("it does not") { copes = false; }
+  job.manager().answered(id("worker", 0), 1, copes);
+  job.settle(10);
+  CHECK(job.incarnation(id("worker", 0)) == 2);
+  CHECK(job.incarnation(id("trainer", 0)) == (copes ? 1 : 2));
+  CHECK(job.context().job().restart_count == (copes ? 0 : 1));
+}
+
+TEST_CASE("graph B49: a controller is asked about what is lost with its node") {
+  mw::job_graph g = trained_job();
+  g.place({"trainer", "worker"}, mw::place_rule::spread);
+  managed_job job(g, {"a", "b"});
+  job.settle(5);
+  const std::string node = job.record(id("worker", 0)).place.node;
+  REQUIRE(node != job.record(id("trainer", 0)).place.node);
+  SUBCASE("it copes, or does not") {
+    bool copes = true;
+    SUBCASE("it copes") {}
+    SUBCASE("it does not") { copes = false; }
+    job.kill_agent(node);
+    REQUIRE(is_asked_about(job, id("worker", 0)));
+    CHECK(job.incarnation(id("worker", 0)) == 1);
+    job.manager().answered(id("worker", 0), 1, copes);
+    job.settle(10);
+    CHECK(job.is_ready(id("worker", 0)));
+    CHECK(job.record(id("worker", 0)).failures.empty());
+    CHECK(job.incarnation(id("trainer", 0)) == (copes ? 1 : 2));
+  }
+  SUBCASE("a node that is back before the answer has lost nothing") {
+    job.cut_off(node);
+    job.let_pass(30'000);
+    REQUIRE(is_asked_about(job, id("worker", 0)));
+    job.heal(node);
+    job.settle(10);
+    CHECK(job.incarnation(id("worker", 0)) == 1);
+    CHECK(job.context().job().restart_count == 0);
+  }
 }
 
 TEST_CASE(

@@ -5,6 +5,7 @@ usage: job_test.py MWGRAPH ROLE_USER JOB_CLIENT_USER
 """
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -238,6 +239,42 @@ def a_program_that_is_not_there_is_named():
     assert job.process.wait(LIMIT) != 0
     status = json.loads(job.ask("status", "--json").stdout)
     assert "./none" in status["why"] or "./none" in str(status["instances"]), status
+
+
+def ends_at_once(name, run, *said):
+    """Runs a job of two roles, one of which cannot be started, by the default budgets."""
+    job = Job(name, f'name = "{name}"\n[role.other]\nrun = ["/bin/sleep", "1000"]\n[role.main]\nrun = ["{run}"]\n')
+    assert job.process.wait(LIMIT) == 1
+    status = json.loads(job.ask("status", "--json").stdout)
+    for each in ("main.0 on node here", run, *said):
+        assert each in status["why"], (each, status["why"])
+    assert status["job_restarts"] == 0, status
+    assert all(each["incarnation"] <= 1 for each in status["instances"]), status
+
+
+def a_missing_program_ends_the_job_and_restarts_nothing():
+    """graph B47: instance, node, cause, and what to do."""
+    ends_at_once("none", "./none", "no such file or directory", 'correct the role\'s "run"')
+
+
+def a_program_without_permission_ends_the_job_and_restarts_nothing():
+    """graph B47."""
+    with open("closed", "w", encoding="ascii") as file:
+        file.write("#!/bin/sh\n")
+    os.chmod("closed", 0o644)
+    ends_at_once("closed", "./closed", "permission denied", "make it executable")
+
+
+def a_role_that_always_dies_at_its_start_ends_with_its_last_end_and_its_log():
+    """graph B45: the budgets are spent, and what is told says where to look."""
+    main = '[role.main]\nrun = ["/bin/sh", "-c", "echo too bad; exit 9"]\nrestart = { tries = 1 }\n'
+    job = Job("dies", f'name = "dies"\nrestart = {{ tries = 1 }}\n{main}')
+    assert job.process.wait(LIMIT) == 1
+    why = json.loads(job.ask("status", "--json").stdout)["why"]
+    assert "main.0 on node here" in why and "exited with code 9" in why, why
+    (log,) = re.findall(r"its output is in (/\S+\.log)", why)
+    with open(log, encoding="ascii") as file:
+        assert file.read() == "too bad\n"
 
 
 def a_program_submits_a_job_and_waits_for_its_end():

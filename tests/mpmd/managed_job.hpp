@@ -98,6 +98,8 @@ class managed_job {
     }
   }
 
+  /// Those that are never ready.
+  std::set<mw::instance_id> never_ready;
   /// Happens in the next turn, behind the conclusions and ahead of the orders.
   std::function<void()> while_recording;
 
@@ -133,14 +135,17 @@ class managed_job {
   }
   /// A program ends by itself. Returns false if none of that name runs.
   bool end_program(const mw::instance_id& id, int code) {
+    return end_program(
+        id, {mw::exit_kind::exited, code, 0, "exited with code " + std::to_string(code)});
+  }
+  bool end_program(const mw::instance_id& id, const mw::detail::instance_exit& exit) {
     for (auto& [name, agent] : agents_) {
       const auto at = agent.has.find(id);
       if (at == agent.has.end() || !is_alive(at->second)) continue;
       if (at->second.life == mw::detail::instance_life::ending) continue;
       at->second.life = mw::detail::instance_life::ended;
-      at->second.exit = {mw::exit_kind::exited, code, 0,
-                         "exited with code " + std::to_string(code)};
-      if (code != 0) ++kills_[id];
+      at->second.exit = exit;
+      if (!exit.is_success()) ++kills_[id];
       last_ends_[id] = ++processes_;
       report(name, agent, at->second);
       return true;
@@ -162,7 +167,8 @@ class managed_job {
     for (auto& [name, agent] : agents_) {
       for (auto& [id, has] : agent.has) {
         const auto before = has.life;
-        if (has.life == mw::detail::instance_life::starting && !is_slow)
+        const bool is_soon = !is_slow && !never_ready.contains(id);
+        if (has.life == mw::detail::instance_life::starting && is_soon)
           has.life = mw::detail::instance_life::ready;
         if (has.life == mw::detail::instance_life::ending) {
           has.life = mw::detail::instance_life::ended;

@@ -124,7 +124,12 @@ struct graph_role {
   /// The job ends when all instances of its driver roles have ended.
   bool is_driver = false;
   role_kind kind = role_kind::processes;
-  /// The role that is asked before a failover of this one; empty: none.
+  /// The role of which instance 0 is asked before an instance of this one is replaced
+  /// that has ended, was not ready in time, stands still, or is lost with its node;
+  /// empty: none. It has a second to say that it copes (`role_context::on_failover`). If
+  /// it does not, the whole job is started again. While it is not ready itself it is not
+  /// asked. Nor is it about a worker that a session's controller has let go: that one
+  /// copes.
   std::string controller_role;
   ready_when ready = ready_when::started;
   /// The time that an instance has to be ready.

@@ -72,7 +72,8 @@ class role_context : public launch_context {
   using peer_body = std::function<task<void>(class world&, const instance_id&)>;
   /// The whole program, with a scope of its own.
   using role_body = std::function<task<void>(scope&)>;
-  /// Says whether this role, as a controller, copes with the loss of an instance.
+  /// Says whether this role, as a controller, copes with the loss of an instance: with
+  /// its end, with a limit that it has not kept, or with the loss of its node.
   using failover_handler = std::function<task<bool>(instance_id)>;
 
   /// Reads the environment of this process. Thread: call it in main before other threads
