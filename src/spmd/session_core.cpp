@@ -332,9 +332,12 @@ void session_core::joined(worker_link& link) {
     mesh.supersede();
     auto [head, block] = mesh.description();
     link.push(head, std::move(block));
+    command_head next = mesh.next_world();
+    // Of what was ended in the last world all calls before these are over everywhere.
+    next.call = open_.empty() ? last_call_ : open_.begin()->first - 1;
     for (const int other : mesh.workers) {
       if (other != link.id() && link_of(other).state() == worker_state::ready)
-        link_of(other).tell(mesh.next_world());
+        link_of(other).tell(next);
     }
   }
   // Those that were there when the session began to close are told already.

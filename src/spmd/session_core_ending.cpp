@@ -208,13 +208,17 @@ void session_core::settle(const std::shared_ptr<call_record>& call) {
 
 /// What a worker that is replaced had ended, the others cannot end in the next world of
 /// the mesh: its messages went with the last one, and a later call would meet it (S-d).
+/// Those that are there say themselves what they had ended
+/// (`worker_loop::note_cut_calls`).
 void session_core::fail_cut_calls(std::uint32_t mesh, const failure& why) {
   std::vector<std::shared_ptr<call_record>> cut;
   for (const auto& [id, call] : open_) {
-    const auto has_ended = [](const call_part& part) {
-      return part.state == part_state::ended;
+    const auto has_used_it = [](const call_part& part) {
+      const bool has_not =
+          part.is_counted && part.sent + part.received + part.collectives == 0;
+      return part.state == part_state::ended && !has_not;
     };
-    if (call->head.mesh == mesh && std::ranges::any_of(call->parts, has_ended))
+    if (call->head.mesh == mesh && std::ranges::any_of(call->parts, has_used_it))
       cut.push_back(call);
   }
   for (const auto& call : cut) {

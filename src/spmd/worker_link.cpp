@@ -199,6 +199,17 @@ void worker_link::take_reply(const reply_head& head, received_block block) {
     return;
   }
   if (part != nullptr && head.kind == reply_kind::progress) part->waits_to_skip = true;
+  // It had ended, in a world that has a successor since, and what comes behind it is
+  // held. Where all have ended it nothing was lost.
+  if (head.kind == reply_kind::failed && call == nullptr) {
+    command_head goes_on{};
+    goes_on.kind = command_kind::resume;
+    goes_on.call = head.call;
+    tell(goes_on);
+  }
+  if (head.kind == reply_kind::failed && part != nullptr &&
+      part->state == part_state::ended)
+    part->state = part_state::begun;
   // One that was answered, as by its end here that crossed the controller's, is over.
   if (part != nullptr && part->incarnation == incarnation_ && !part->is_over() &&
       head.kind != reply_kind::progress) {

@@ -31,6 +31,8 @@ constexpr std::uint64_t progress_parts = 4;
 constexpr duration longest_untold = std::chrono::milliseconds(20);
 // How often a call that was ended, and still runs, is looked at.
 constexpr duration patience_with_ended = std::chrono::milliseconds(1);
+constexpr std::string_view text_of_cut =
+    "it has ended in a world of its mesh that is over, in which others had not";
 
 // --- commands ----------------------------------------------------------------------
 
@@ -42,6 +44,8 @@ struct worker_loop::running_call {
   time_point since;
   /// Until it has one, or is told that there is none.
   bool awaits_world = false;
+  /// Its world was ended for the next one, and what it had sent there with it.
+  bool is_cut = false;
 };
 
 /// How a call has ended here.
@@ -121,6 +125,7 @@ task<void> worker_loop::read() {
       co_await end_call(c.head.call);
     } else if (c.head.kind == command_kind::resume) {
       resume(c);
+      co_await tell_cut_calls();
     } else if (c.head.kind == command_kind::alert) {
       access::core(runtime_).user().stay_awake(seat_.limits.awake);
     } else if (c.head.kind == command_kind::ask) {
@@ -188,12 +193,37 @@ void worker_loop::resume(const command& c) {
     if (running_ != nullptr && running_->mesh == &mesh && running_->id > c.head.call) {
       mesh.world.fail("call " + std::to_string(c.head.call) +
                       " had ended in the middle of what its workers do together");
+      running_->is_cut = true;
     }
+    note_cut_calls(c.head.mesh, c.head.call);
     form_meshes();
   }
-  if (held_by_ != c.head.call) return;
-  held_by_ = 0;
+  const bool was_cut = cut_.erase(c.head.call) != 0;
+  if (held_by_ != c.head.call && !was_cut) return;
+  if (held_by_ == c.head.call) held_by_ = 0;
   resumed_.set();
+}
+
+/// What this worker has ended in the last world of a mesh others may begin in the next
+/// one, where its messages do not come, and that of a later call would (S-d). So such a
+/// call fails, and nothing later is begun here until it is settled. Only this worker
+/// knows all of them: ends are told in batches.
+void worker_loop::note_cut_calls(std::uint32_t mesh, std::uint64_t behind) {
+  for (done_call& each : latest_) {
+    if (each.id <= behind || each.mesh != mesh || each.is_cut) continue;
+    if (each.moved == mesh_position()) continue;
+    each.is_cut = true;
+    cut_.insert(each.id);
+    untold_cuts_.push_back(each);
+  }
+}
+
+task<void> worker_loop::tell_cut_calls() {
+  while (!untold_cuts_.empty()) {
+    const done_call which = untold_cuts_.front();
+    untold_cuts_.pop_front();
+    co_await tell_done(which);
+  }
 }
 
 task<void> worker_loop::obey() {
@@ -209,6 +239,10 @@ task<void> worker_loop::obey() {
       co_await tell_progress();
       co_await meshes_.leave();
       co_return;
+    }
+    while (!cut_.empty()) {
+      resumed_.reset();
+      co_await resumed_;
     }
     if (locals_ != nullptr) locals_->take_over();
     co_await carry_out(c);
@@ -276,6 +310,11 @@ task<void> worker_loop::execute(command& c) {
       out.text = handled_exception_text();
     }
     running_ = nullptr;
+    if (call.is_cut && out.how == reply_kind::ended && out.moved != mesh_position()) {
+      out.how = reply_kind::failed;
+      out.why = cause::broken_by_user;
+      out.text = text_of_cut;
+    }
     was_ended = call.stop.stop_requested();
     if (out.how == reply_kind::failed && was_ended) out.how = reply_kind::skipped;
     out.world_is_over = call.mesh != nullptr && call.mesh->world &&
@@ -287,7 +326,7 @@ task<void> worker_loop::execute(command& c) {
                             c.head.has(command_flag::wants_value) ||
                             c.head.kind == command_kind::sync || was_ended;
   if (out.how == reply_kind::ended) {
-    latest_.push_back({id, out.moved});
+    latest_.push_back({id, c.head.mesh, out.moved, false});
     // More than the controller can have on their way.
     if (latest_.size() > 2 * seat_.limits.window) latest_.pop_front();
     if (wants_answer) co_await tell(c, out);
@@ -439,11 +478,16 @@ task<void> worker_loop::tell_done(done_call which) {
   head.call = which.id;
   // An answer that is being sent counts its call already.
   head.done = told_ = std::max(told_, done_);
-  head.kind = reply_kind::ended;
+  head.kind = which.is_cut ? reply_kind::failed : reply_kind::ended;
+  head.why =
+      static_cast<std::uint8_t>(which.is_cut ? cause::broken_by_user : cause::none);
   head.collectives = which.moved.collectives;
   head.sent = which.moved.sent;
   head.received = which.moved.received;
-  co_await send_with_block(control_, head, sent_block(), to{0});
+  const std::string_view text = which.is_cut ? text_of_cut : std::string_view();
+  const sent_block block(std::as_bytes(std::span(text)));
+  head.values_bytes = static_cast<std::uint32_t>(block.size());
+  co_await send_with_block(control_, head, block, to{0});
 }
 
 task<void> worker_loop::tell_progress(std::uint64_t will_skip) {

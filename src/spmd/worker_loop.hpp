@@ -65,7 +65,9 @@ class worker_loop {
   struct outcome;
   struct done_call {
     std::uint64_t id;
+    std::uint32_t mesh;
     mesh_position moved;
+    bool is_cut;
   };
 
   [[nodiscard]] task<void> until_gone(task<void> what);
@@ -76,6 +78,8 @@ class worker_loop {
   [[nodiscard]] bool break_collective_of(std::uint64_t call);
   [[nodiscard]] task<void> break_later_collective_of(std::uint64_t call);
   void resume(const command& c);
+  void note_cut_calls(std::uint32_t mesh, std::uint64_t behind);
+  [[nodiscard]] task<void> tell_cut_calls();
 
   [[nodiscard]] task<void> carry_out(command& c);
   [[nodiscard]] task<void> execute(command& c);
@@ -118,6 +122,9 @@ class worker_loop {
   std::uint64_t held_by_ = 0;
   /// The latest calls that ended well, for the controller that ends one of them.
   std::deque<done_call> latest_;
+  /// Those of which the last world was cut off: nothing begins until they are settled.
+  std::set<std::uint64_t> cut_;
+  std::deque<done_call> untold_cuts_;
   std::uint64_t done_ = 0;
   std::uint64_t told_ = 0;
   std::size_t bytes_done_ = 0;  ///< since it was told

@@ -61,6 +61,8 @@ struct mesh_position {
   std::uint64_t collectives = 0;
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
+
+  friend bool operator==(const mesh_position&, const mesh_position&) = default;
 };
 
 /// Returns how far it is; nothing moved without a world.

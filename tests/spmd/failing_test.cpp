@@ -215,6 +215,27 @@ TEST_CASE("messages that a failed call has left behind reach no later call") {
   });
 }
 
+TEST_CASE("S-d: what one worker has ended in the world of a failed call fails as well") {
+  in_each_kind(2, [](session& s) -> task<void> {
+    const mesh second = s.mesh({1});
+    // Worker 0 has sent the value when worker 1 fails in the call before, and has told of
+    // that or not.
+    for (const int delay : {0, 2, 100}) {
+      co_await second.issue(sleep_ms, delay);
+      co_await s.issue(sends_too_much, 1, 3);
+      const dref<int> cut = co_await s.issue(passed_on, 10);
+      const dref<int> no_part = co_await s.issue(add_one, 20);
+      CHECK((co_await refusal_of(s.sync())).function == "sends_too_much");
+      CHECK(co_await s.call(passed_on, 99).from(1).within(10s) == 99);
+      CHECK((co_await refusal_of(s.sync())).function == "passed_on");
+      CHECK((co_await refusal_of(s.call(one_more, cut))).says("passed_on"));
+      // One without messages loses nothing with a world.
+      CHECK(co_await s.call(one_more, no_part).all() == ints(22, 22));
+    }
+    co_await check_all_work(s);
+  });
+}
+
 TEST_CASE("calls behind one that fails wait until that is settled, over all meshes") {
   in_each_kind(3, [](session& s) -> task<void> {
     const mesh left = s.mesh({0, 1});
