@@ -100,7 +100,8 @@ task<void> job_agent::serve_master(world& w, scope& s, std::uint64_t term) {
   co_await send_word(w, 0, std::move(first));
   agent_word answer = co_await receive_word(w, 0);
   if (answer.kind == word_kind::refusal) {
-    refused_ = fmt::format("the master refuses this agent: {}", answer.value);
+    refused_ = fmt::format("the master refuses this agent of node \"{}\": {}", node_.name,
+                           answer.value);
     co_return;
   }
   if (answer.kind != word_kind::welcome || answer.term != term || answer.term < term_) {
@@ -234,6 +235,11 @@ task<void> job_agent::end_all() {
 
 task<void> job_agent::serve_workload(world& w) {
   const agent_word join = co_await receive_word(w, 1);
+  auto other = refusal_of_version(join, "this process", "the agent of its node");
+  if (other) {
+    co_await send_word(w, 1, std::move(*other));
+    co_return;
+  }
   const auto instance = find(join.instance, join.incarnation);
   const bool is_own = join.kind == word_kind::join && instance && !instance->is_over() &&
                       instance->knows(join.value);

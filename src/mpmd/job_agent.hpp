@@ -34,8 +34,9 @@ class job_agent {
   job_agent& operator=(const job_agent&) = delete;
 
   /// Ends when the job is over, or `end` was called; its instances have ended then.
-  /// Errors: std::runtime_error if masters go on refusing it for 10 s, as while another
-  /// agent serves its node: one that was killed may not have been missed yet.
+  /// Errors: std::runtime_error if masters go on refusing it for 10 s: they are of
+  /// another version, or another agent serves its node, as while one that was killed has
+  /// not been missed yet.
   [[nodiscard]] task<void> run();
   /// Ends it. Thread: the reactor.
   void end() noexcept { told_to_end_.set(); }

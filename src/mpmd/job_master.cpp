@@ -206,6 +206,11 @@ task<void> job_master::serve_agent(world& w) {
     w.fail("an agent begins with what it is");
     co_return;
   }
+  const std::string its_agent = fmt::format("the agent of node \"{}\"", hello.node.name);
+  if (auto refusal = refusal_of_version(hello, its_agent, "this master")) {
+    co_await send_word(w, 1, std::move(*refusal));
+    co_return;
+  }
   if (hello.term > term_) {
     is_deposed_ = true;
     wake_.set();
