@@ -134,6 +134,8 @@ std::string text_of(const agent_word& word) {
     all["term"] = word.term;
   if (word.kind == word_kind::welcome || word.kind == word_kind::place)
     all["graph"] = word.graph;
+  if (word.kind == word_kind::welcome && word.absence)
+    all["absence"] = word.absence->count();
   if (has_steps(word.kind)) all["steps"] = word.steps;
   if (word.kind == word_kind::hello || word.kind == word_kind::report) {
     json& has = all["has"] = json::array();
@@ -170,6 +172,11 @@ static agent_word read_word(word_kind kind, const json& all) {
     all.at("term").get_to(word.term);
   if (kind == word_kind::welcome || kind == word_kind::place)
     all.at("graph").get_to(word.graph);
+  if (kind == word_kind::welcome && all.contains("absence")) {
+    word.absence = duration(all.at("absence").get<std::int64_t>());
+    if (*word.absence < duration::zero())
+      throw std::invalid_argument("a negative absence");
+  }
   if (has_steps(kind)) all.at("steps").get_to(word.steps);
   if (kind == word_kind::hello || kind == word_kind::report)
     for (const json& report : all.at("has")) word.has.push_back(report_from(report));

@@ -96,7 +96,8 @@ struct agent_word {
   std::uint64_t incarnation = 0;
   /// Of `ensure`; of `place`, the facts in it.
   start_spec spec;
-  std::string graph;  ///< of `welcome` and `place`: the job's, as JSON
+  std::string graph;                ///< of `welcome` and `place`: the job's, as JSON
+  std::optional<duration> absence;  ///< of `welcome`: the job's
   /// Of `progress`. Of `lost`, the incarnation that is. Of `fact` and `fact_recorded`:
   /// the number of what an incarnation has told to be recorded, so that the answer for
   /// one value is not taken for the next's.

@@ -233,6 +233,7 @@ task<void> job_master::serve_agent(world& w) {
   welcome.kind = word_kind::welcome;
   welcome.term = term_;
   welcome.graph = manager_->context().graph().to_json();
+  welcome.absence = manager_->context().graph().absence;
   link->outbox.push(std::move(welcome));
   if (manager_->is_over()) link->outbox.push(word_of_end());
   status_.note(now(), fmt::format("node {}: its agent is there", node));
