@@ -85,6 +85,14 @@ static instance_exit exit_of(const exit_reason& reason, const std::string& log) 
   return exit;
 }
 
+static instance_exit not_started(int error, std::string_view why) {
+  instance_exit exit;
+  exit.kind = exit_kind::not_started;
+  exit.code = error;
+  exit.text = fmt::format("cannot be started: {}", why);
+  return exit;
+}
+
 agent_instance::agent_instance(runtime& rt, const agent_place& place,
                                const agent_word& ensure,
                                std::function<void(const agent_instance&)> told)
@@ -99,12 +107,11 @@ agent_instance::agent_instance(runtime& rt, const agent_place& place,
     process_ =
         std::make_unique<supervised_process>(rt, options_of(place, ensure, token_));
     log_ = log_of(place, ensure);
-  } catch (const std::exception& e) {
+  } catch (const std::invalid_argument& e) {
     // Options that make no sense do not get better.
-    const bool lasts = dynamic_cast<const std::invalid_argument*>(&e) != nullptr;
-    report_.exit.kind = exit_kind::not_started;
-    report_.exit.code = lasts ? EINVAL : 0;
-    report_.exit.text = fmt::format("cannot be started: {}", e.what());
+    report_.exit = not_started(EINVAL, e.what());
+  } catch (const std::exception& e) {
+    report_.exit = not_started(0, e.what());
   }
 }
 

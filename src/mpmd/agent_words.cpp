@@ -104,6 +104,10 @@ static bool is_about_instance(word_kind kind) noexcept {
          kind != word_kind::refusal;
 }
 
+static bool is_first(word_kind kind) noexcept {
+  return kind == word_kind::hello || kind == word_kind::join;
+}
+
 static bool is_about_fact(word_kind kind) noexcept {
   return kind == word_kind::fact || kind == word_kind::fact_recorded;
 }
@@ -130,6 +134,8 @@ std::string text_of(const agent_word& word) {
     all["term"] = word.term;
   if (word.kind == word_kind::welcome || word.kind == word_kind::place)
     all["graph"] = word.graph;
+  if (word.kind == word_kind::welcome && word.absence)
+    all["absence"] = word.absence->count();
   if (has_steps(word.kind)) all["steps"] = word.steps;
   if (word.kind == word_kind::hello || word.kind == word_kind::report) {
     json& has = all["has"] = json::array();
@@ -166,6 +172,11 @@ static agent_word read_word(word_kind kind, const json& all) {
     all.at("term").get_to(word.term);
   if (kind == word_kind::welcome || kind == word_kind::place)
     all.at("graph").get_to(word.graph);
+  if (kind == word_kind::welcome && all.contains("absence")) {
+    word.absence = duration(all.at("absence").get<std::int64_t>());
+    if (*word.absence < duration::zero())
+      throw std::invalid_argument("a negative absence");
+  }
   if (has_steps(kind)) all.at("steps").get_to(word.steps);
   if (kind == word_kind::hello || kind == word_kind::report)
     for (const json& report : all.at("has")) word.has.push_back(report_from(report));
@@ -212,8 +223,35 @@ agent_word agent_word_from(word_kind kind, std::string_view text) {
 
 // --- sending and receiving ------------------------------------------------------------
 
+std::optional<agent_word> refusal_of_version(const agent_word& first,
+                                             std::string_view theirs,
+                                             std::string_view ours) {
+  if (first.version == agent_wire::version) return std::nullopt;
+  agent_word refusal;
+  refusal.kind = word_kind::refusal;
+  refusal.version = first.version;
+  refusal.value = fmt::format(
+      "{} speaks version {} of what the processes of a job say, and {} version {}; "
+      "install the same version of manyworlds for both",
+      theirs, first.version, ours, agent_wire::version);
+  return refusal;
+}
+
+/// Reads what it can: another version may say more, or other things.
+static agent_word first_word_of_another(const agent_wire::word_head& head,
+                                        std::string_view text) {
+  agent_word word;
+  try {
+    word = agent_word_from(head.kind, text);
+  } catch (const std::invalid_argument&) {
+    word.kind = head.kind;
+  }
+  word.version = head.version;
+  return word;
+}
+
 task<void> send_word(world& w, rank_t peer, agent_word word) {
-  const agent_wire::word_head head{word.kind, agent_wire::version};
+  const agent_wire::word_head head{word.kind, word.version};
   const std::string text = text_of(word);
   co_await w.send_message(head, text, to{peer});
 }
@@ -230,7 +268,10 @@ task<agent_word> receive_word(world& w, rank_t peer) {
       co_await w.recv(std::as_writable_bytes(std::span(text)), from{peer});
     std::string trouble;
     try {
-      if (told.head.version != agent_wire::version)
+      const bool is_other = told.head.version != agent_wire::version;
+      if (is_other && is_first(told.head.kind))
+        co_return first_word_of_another(told.head, text);
+      if (is_other && told.head.kind != word_kind::refusal)
         throw std::invalid_argument(
             fmt::format("it speaks version {} of what agents and masters say, and not {}",
                         told.head.version, agent_wire::version));

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -95,7 +96,8 @@ struct agent_word {
   std::uint64_t incarnation = 0;
   /// Of `ensure`; of `place`, the facts in it.
   start_spec spec;
-  std::string graph;  ///< of `welcome` and `place`: the job's, as JSON
+  std::string graph;                ///< of `welcome` and `place`: the job's, as JSON
+  std::optional<duration> absence;  ///< of `welcome`: the job's
   /// Of `progress`. Of `lost`, the incarnation that is. Of `fact` and `fact_recorded`:
   /// the number of what an incarnation has told to be recorded, so that the answer for
   /// one value is not taken for the next's.
@@ -108,6 +110,9 @@ struct agent_word {
   instance_id about;
   bool is_handled = false;  ///< of `answer`
   bool drains = false;      ///< of `end`: a workload that is joined is first let drain
+  /// What it was said in. A `hello` and a `join` of another version may have nothing else
+  /// that could be read, and are answered by a refusal in their own.
+  std::uint32_t version = agent_wire::version;
 
   friend bool operator==(const agent_word&, const agent_word&) = default;
 };
@@ -118,10 +123,16 @@ struct agent_word {
 [[nodiscard]] agent_word agent_word_from(agent_wire::word_kind kind,
                                          std::string_view text);
 
+/// Returns the refusal of a first word of another version, which says to install the same
+/// on both sides; nothing for one of this version. `theirs` and `ours` name the sides.
+[[nodiscard]] std::optional<agent_word> refusal_of_version(const agent_word& first,
+                                                           std::string_view theirs,
+                                                           std::string_view ours);
 /// Sends a word. Errors: those of the world.
 [[nodiscard]] task<void> send_word(world& w, rank_t peer, agent_word word);
 /// Receives the next one. What cannot be read, is too long or of another version breaks
-/// the world by a sentence. Errors: those of the world.
+/// the world by a sentence; but the first words of another version, and a refusal in any
+/// version, are returned. Errors: those of the world.
 [[nodiscard]] task<agent_word> receive_word(world& w, rank_t peer);
 
 }  // namespace manyworlds::inline v0::detail

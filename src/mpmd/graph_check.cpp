@@ -89,6 +89,9 @@ void check_budget(check_notes& notes, const std::string& path, const std::string
 
 namespace {
 
+/// A seat is free 5 s after its master fell silent, and the next one reads and announces.
+constexpr duration shortest_absence = std::chrono::seconds(10);
+
 /// Returns whether there is too much of it for each part to be looked at.
 bool is_too_large(const job_graph& graph, check_notes& notes) {
   const auto is_above = [&notes](const char* field, const char* things, std::size_t is,
@@ -114,6 +117,10 @@ std::vector<graph_objection> check_graph(const job_graph& graph,
   if (is_too_large(graph, notes)) return notes.take();
   check_name(notes, "name", "job", graph.name());
   check_budget(notes, "restart", {}, graph.whole_job);
+  if (graph.absence && *graph.absence < shortest_absence)
+    notes.object("absence",
+                 "absence must be \"hold\", or at least 10s: another master "
+                 "may take that long to follow");
   check_roles(graph, notes);
   check_edges(graph, notes);
   check_places(graph, notes);

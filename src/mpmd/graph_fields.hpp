@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "manyworlds/mpmd/job_graph.hpp"
 
@@ -12,6 +13,8 @@ inline constexpr std::uint32_t most_instances = 65'536;
 inline constexpr std::uint32_t most_cpus = 65'536;
 inline constexpr std::uint32_t most_gpus = 4'096;
 inline constexpr std::uint32_t most_tries = 4'096;
+/// The absence without a value.
+inline constexpr std::string_view held = "hold";
 
 /// Walks the fields of a role. `Role` is graph_role, constant for a writer.
 template <class Fields, class Role>

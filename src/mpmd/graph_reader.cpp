@@ -68,6 +68,7 @@ void graph_reader::read_root(const graph_value& root, job_graph& into) {
   table_reader in(notes_, root, {}, {});
   in.field("name", into.name_);
   in.table("restart", [&](auto& restart) { walk_budget(restart, into.whole_job); });
+  in.time_or("absence", held, into.absence);
   if (const graph_value* const roles = in.take("role")) read_roles(*roles, into);
   if (const graph_value* const edges = in.take("edge")) read_edges(*edges, into);
   if (const graph_value* const places = in.take("place")) read_places(*places, into);

@@ -122,6 +122,7 @@ graph_value value_of(const job_graph& graph) {
   root.field("name", graph.name());
   if (graph.whole_job != job_graph().whole_job)
     root.table("restart", [&](auto& in) { walk_budget(in, graph.whole_job); });
+  if (graph.absence) root.time("absence", *graph.absence);
   table_writer roles;
   for (const graph_role& each : graph.roles()) roles.add(each.name, value_of(each));
   if (!graph.roles().empty()) root.add("role", roles.take());

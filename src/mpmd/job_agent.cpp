@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
+#include "duration_text.hpp"
 #include "manyworlds/coro/sleep.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/serve/accept.hpp"
@@ -19,6 +21,7 @@ using agent_wire::word_kind;
 
 constexpr std::size_t most_workloads = 4096;
 constexpr duration between_progress_told = std::chrono::seconds(1);
+constexpr duration between_looks = std::chrono::seconds(1);
 constexpr duration pause_after_master = std::chrono::milliseconds(20);
 constexpr duration pause_after_refusal = std::chrono::milliseconds(200);
 // Twice what it takes to miss a silent one.
@@ -37,7 +40,13 @@ task<void> job_agent::run() {
   auto end = [this]() -> task<void> {
     co_await told_to_end_;
     is_leaving_ = true;
-    co_await end_all();
+    co_await end_all(false);
+  };
+  // So it is here: a master may be back meanwhile.
+  auto give_up = [this]() -> task<void> {
+    co_await miss_masters();
+    is_leaving_ = true;
+    co_await end_all(true);
   };
   const auto body = [&](scope& s) -> task<void> {
     const accept_options workloads{.service = job_meeting::workloads_of(place_.node),
@@ -45,11 +54,12 @@ task<void> job_agent::run() {
     s.spawn(accept(runtime_, meeting_.keys(), workloads,
                    [this](world& w) { return serve_workload(w); }));
     s.spawn(tell_progress());
-    co_await when_any(follow_masters(s), end());
-    co_await end_all();
+    co_await when_any(follow_masters(s), end(), give_up());
+    co_await end_all(false);
     s.cancel();
   };
   co_await scope::run(body);
+  if (!missed_.empty()) throw std::runtime_error(missed_);
   if (!refused_.empty()) throw std::runtime_error(refused_);
 }
 
@@ -88,6 +98,25 @@ task<void> job_agent::follow_masters(scope& s) {
   }
 }
 
+task<void> job_agent::miss_masters() {
+  std::optional<time_point> since;
+  for (;; co_await sleep_for(between_looks)) {
+    const time_point now = runtime_.home().now();
+    if (to_master_.is_there() || !absence_) {
+      since.reset();
+    } else if (!since) {
+      since = now;
+    } else if (now - *since >= *absence_) {
+      break;
+    }
+  }
+  missed_ = fmt::format(
+      "node \"{}\" has heard no master for {}, which is the job's absence: its instances "
+      "were ended",
+      node_.name, duration_text(*absence_));
+  access::core(runtime_).log(log_level::error, missed_);
+}
+
 agent_word job_agent::hello() const {
   agent_word word;
   word.kind = word_kind::hello;
@@ -103,7 +132,8 @@ task<void> job_agent::serve_master(world& w, scope& s, std::uint64_t term) {
   co_await send_word(w, 0, std::move(first));
   agent_word answer = co_await receive_word(w, 0);
   if (answer.kind == word_kind::refusal) {
-    refused_ = fmt::format("the master refuses this agent: {}", answer.value);
+    refused_ = fmt::format("the master refuses this agent of node \"{}\": {}", node_.name,
+                           answer.value);
     refused_at_ = runtime_.home().now();
     co_return;
   }
@@ -114,6 +144,7 @@ task<void> job_agent::serve_master(world& w, scope& s, std::uint64_t term) {
   }
   refused_.clear();
   graph_ = std::move(answer.graph);
+  absence_ = answer.absence;
   agent_outbox out;
   const current_outbox::while_connected current(to_master_, out);
   // What changed since the hello, and what it does not say.
@@ -223,11 +254,11 @@ task<void> job_agent::start(std::shared_ptr<agent_instance> own,
   co_await agent_instance::run(own);
 }
 
-task<void> job_agent::end_all() {
+task<void> job_agent::end_all(bool drains) {
   // An end that a master records meanwhile is taken off the map.
   const auto all = instances_;
   const auto body = [&](scope& s) -> task<void> {
-    for (const auto& [id, instance] : all) s.spawn(agent_instance::end(instance, false));
+    for (const auto& [id, instance] : all) s.spawn(agent_instance::end(instance, drains));
     co_return;
   };
   co_await scope::run(body);
@@ -238,6 +269,11 @@ task<void> job_agent::end_all() {
 
 task<void> job_agent::serve_workload(world& w) {
   const agent_word join = co_await receive_word(w, 1);
+  auto other = refusal_of_version(join, "this process", "the agent of its node");
+  if (other) {
+    co_await send_word(w, 1, std::move(*other));
+    co_return;
+  }
   const auto instance = find(join.instance, join.incarnation);
   const bool is_own = join.kind == word_kind::join && instance && !instance->is_over() &&
                       instance->knows(join.value);

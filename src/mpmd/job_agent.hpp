@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "manyworlds/coro/event.hpp"
@@ -23,8 +24,9 @@ namespace manyworlds::inline v0::detail {
 
 /// It decides nothing. It starts an incarnation at most once, refuses what is older than
 /// what it has heard of, and restarts nothing by itself. Without a master or a store all
-/// goes on (law G-c): only its own end ends its instances, with all that descends from
-/// them. It keeps what it has to report until a master has recorded it.
+/// goes on (law G-c), for as long as the job says (`job_graph::absence`). Only its own
+/// end ends its instances, with all that descends from them. It keeps what it has to
+/// report until a master has recorded it.
 ///
 /// Thread: the runtime's reactor. Lifetime: runtime and store outlive it.
 class job_agent {
@@ -34,8 +36,9 @@ class job_agent {
   job_agent& operator=(const job_agent&) = delete;
 
   /// Ends when the job is over, or `end` was called; its instances have ended then.
-  /// Errors: std::runtime_error if masters go on refusing it for 10 s, as while another
-  /// agent serves its node: one that was killed may not have been missed yet.
+  /// Errors: std::runtime_error if masters go on refusing it for 10 s: they are of
+  /// another version, or another agent serves its node, as while one that was killed has
+  /// not been missed yet. So it does where it has heard no master for the job's absence.
   [[nodiscard]] task<void> run();
   /// Ends it. Thread: the reactor.
   void end() noexcept { told_to_end_.set(); }
@@ -51,7 +54,9 @@ class job_agent {
   [[nodiscard]] static task<void> start(std::shared_ptr<agent_instance> own,
                                         std::shared_ptr<agent_instance> before);
   [[nodiscard]] task<void> serve_workload(world& w);
-  [[nodiscard]] task<void> end_all();
+  [[nodiscard]] task<void> end_all(bool drains);
+  /// Ends when no master was heard for as long as the job says.
+  [[nodiscard]] task<void> miss_masters();
   void tell(const instance_report& report);
   /// Tells masters how far instances are, once a second at most.
   [[nodiscard]] task<void> tell_progress();
@@ -68,6 +73,8 @@ class job_agent {
   /// The highest that was heard of.
   std::uint64_t term_ = 0;
   bool is_over_ = false;
+  std::optional<duration> absence_;  ///< the job's, once a master was heard
+  std::string missed_;               ///< why it has given up
   std::string refused_;  ///< why the last master refused it; empty if it did not
   time_point refused_at_{};
   std::map<instance_id, std::shared_ptr<agent_instance>> instances_;

@@ -219,6 +219,11 @@ task<void> job_master::serve_agent(world& w) {
     w.fail("an agent begins with what it is");
     co_return;
   }
+  const std::string its_agent = fmt::format("the agent of node \"{}\"", hello.node.name);
+  if (auto refusal = refusal_of_version(hello, its_agent, "this master")) {
+    co_await send_word(w, 1, std::move(*refusal));
+    co_return;
+  }
   if (hello.term > term_) {
     is_deposed_ = true;
     wake_.set();
@@ -241,6 +246,7 @@ task<void> job_master::serve_agent(world& w) {
   welcome.kind = word_kind::welcome;
   welcome.term = term_;
   welcome.graph = manager_->context().graph().to_json();
+  welcome.absence = manager_->context().graph().absence;
   link->outbox.push(std::move(welcome));
   if (manager_->is_over()) link->outbox.push(word_of_end());
   status_.note(time_of_day(), fmt::format("node {}: its agent is there", node));

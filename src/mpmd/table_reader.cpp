@@ -134,6 +134,19 @@ void table_reader::time(std::string_view name, duration& out) {
   out = *read;
 }
 
+void table_reader::time_or(std::string_view name, std::string_view word,
+                           std::optional<duration>& out) {
+  const graph_value* const is = take(name);
+  if (is == nullptr) return;
+  const bool is_text = is->is(graph_value_kind::text);
+  std::optional<duration> read;
+  if (is_text) read = parse_duration(is->text);
+  const bool is_word = is_text && is->text == word;
+  if (!read && !is_word)
+    return refuse(name, fmt::format("\"{}\", or {}", word, a_time), *is);
+  out = read;
+}
+
 void table_reader::size(std::string_view name, std::uint64_t& out) {
   const graph_value* const is = take(name);
   if (is == nullptr) return;

@@ -30,6 +30,9 @@ class table_reader {
   void number(std::string_view name, std::uint32_t& out, std::uint32_t least,
               std::uint32_t most);
   void time(std::string_view name, duration& out);
+  /// Takes a time, or that word, which means none.
+  void time_or(std::string_view name, std::string_view word,
+               std::optional<duration>& out);
   void size(std::string_view name, std::uint64_t& out);
   void count(std::string_view name, role_count& out);
   template <graph_enum Enum>

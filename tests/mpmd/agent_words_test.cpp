@@ -43,6 +43,7 @@ detail::agent_word full_word(word_kind kind) {
   }
   if (kind == word_kind::report) word.has = {report_of(detail::instance_life::ended)};
   if (kind == word_kind::welcome || kind == word_kind::place) word.graph = "{}";
+  if (kind == word_kind::welcome) word.absence = std::chrono::seconds(90);
   const bool is_about_instance = !is_of_agent && kind != word_kind::report &&
                                  kind != word_kind::welcome && kind != word_kind::over &&
                                  kind != word_kind::refusal;

@@ -164,6 +164,9 @@ TEST_CASE("graph B3: budgets and times are what can pass") {
   claim_fault("restart.per", "above zero", [](mw::job_graph& g) {
     g.whole_job = {1, -1s};
   });
+  claim_fault("absence", "at least 10s", [](mw::job_graph& g) { g.absence = 9s; });
+  claim_fault("absence", "at least 10s", [](mw::job_graph& g) { g.absence = -1h; });
+  claim_fine([](mw::job_graph& g) { g.absence = 10s; });
   claim_fault("role.a.hang_after", "zero or more",
               [](mw::job_graph& g) { g.role("a").hang_after = -1s; });
   claim_fault("role.a.drain", "zero or more",

@@ -194,6 +194,12 @@ constexpr wrong_file wrong_files[] = {
      "started or told"},
     {"name = \"j\"\n[role.a]\nrun = [\"./a\"]\nready_within = @\"0s\"\n",
      "role.a.ready_within", "above zero"},
+    {"name = \"j\"\nabsence = @\"stop\"\n[role.a]\nrun = [\"./a\"]\n", "absence",
+     "must be \"hold\", or a time"},
+    {"name = \"j\"\nabsence = @\"1s\"\n[role.a]\nrun = [\"./a\"]\n", "absence",
+     "at least 10s"},
+    {"name = \"j\"\nabsence = @30\n[role.a]\nrun = [\"./a\"]\n", "absence",
+     "must be \"hold\", or a time"},
     {"name = \"j\"\n[role.a]\nrun = [\"./a\"]\ndrain = @\"48h\"\n", "role.a.drain",
      "at most 24h"},
     {"name = \"j\"\n[role.a]\nrun = [\"./a\"]\ngrace = @1979-05-27\n", "role.a.grace",
@@ -390,6 +396,20 @@ TEST_CASE("graph B10: the issue's file reads as the graph that it describes") {
   CHECK(g.roles()[0].name == "prefill");
   same.role("decode").grace = 11s;
   CHECK_FALSE(g == same);
+}
+
+TEST_CASE("graph B10: an absence is a time, or none") {
+  auto g = mw::job_graph::from_toml(serving);
+  CHECK_FALSE(g.absence);
+  g.absence = 90s;
+  for (const auto& same :
+       {mw::job_graph::from_toml(g.to_toml()), mw::job_graph::from_json(g.to_json())}) {
+    CHECK(same.absence == 90s);
+    CHECK(same == g);
+  }
+  const auto held = mw::job_graph::from_toml("absence = \"hold\"" + std::string(serving));
+  CHECK_FALSE(held.absence);
+  CHECK_FALSE(held == g);
 }
 
 TEST_CASE("graph B10: what has its default is not written") {

@@ -1,4 +1,6 @@
 // Where instances are placed: what fits, what is pinned, what is short.
+#include <time.h>
+
 #include <chrono>
 
 #include "mpmd/placement_bounds.hpp"

@@ -102,8 +102,9 @@ class scripted_master : public scripted_end {
 
 class scripted_agent : public scripted_end {
  public:
-  explicit scripted_agent(member_process& at)
-      : scripted_end(at), meeting_(*at.rendezvous, "one") {}
+  explicit scripted_agent(member_process& at,
+                          std::uint32_t version = mw::detail::agent_wire::version)
+      : scripted_end(at), meeting_(*at.rendezvous, "one"), version_(version) {}
 
   static mw::task<void> run(std::shared_ptr<scripted_agent> self) {
     const std::uint64_t term = co_await self->meeting_.announced_above(0);
@@ -120,7 +121,35 @@ class scripted_agent : public scripted_end {
     hello.node.name = "a";
     hello.node.cpus = {{0, {0, 1}}};
     hello.node.memory = 1 << 30;
+    hello.version = version_;
     co_await talk(w, 0, std::move(hello));
+  }
+
+  mw::detail::job_meeting meeting_;
+  const std::uint32_t version_;
+};
+
+/// It refuses each agent, in the words of another version.
+class refusing_master : public scripted_end {
+ public:
+  explicit refusing_master(member_process& at)
+      : scripted_end(at), meeting_(*at.rendezvous, "one") {}
+
+  static mw::task<void> run(std::shared_ptr<refusing_master> self) {
+    co_await self->meeting_.announce(1);
+    co_await mw::accept(self->process().runtime(), self->meeting_.keys(),
+                        {.service = mw::detail::job_meeting::agents_of(1)},
+                        [&](mw::world& w) { return self->serve(w); });
+  }
+
+ private:
+  mw::task<void> serve(mw::world& w) {
+    heard.push_back(co_await receive_word(w, 1));
+    agent_word refusal;
+    refusal.kind = word_kind::refusal;
+    refusal.version = 1;
+    refusal.value = "install the same version";
+    co_await send_word(w, 1, std::move(refusal));
   }
 
   mw::detail::job_meeting meeting_;
@@ -304,4 +333,32 @@ TEST_CASE("graph G-b: nothing is ordered or acknowledged before it is recorded")
   }
   is_held = false;
   free.set();
+}
+
+TEST_CASE("graph: a master refuses an agent of another version, and says what to do") {
+  simulated_graph job(7, one_server());
+  job.limits.limits.nodes = 1;
+  const std::uint32_t other = mw::detail::agent_wire::version + 1;
+  const auto agent_end = begun<scripted_agent>(job.all.add("agent"), other);
+  const scripted_agent& agent = *agent_end;
+  job.start_master();
+  REQUIRE(job.all.run_until([&] { return agent.count(word_kind::refusal) > 0; }, 10s));
+  const std::string& why = agent.heard.front().value;
+  CAPTURE(why);
+  CHECK(agent.heard.front().version == other);
+  CHECK(why.find("node \"a\" speaks version " + std::to_string(other)) !=
+        std::string::npos);
+  CHECK(why.find("install the same version") != std::string::npos);
+}
+
+TEST_CASE("graph: an agent that is refused in another version ends, and says why") {
+  simulated_graph job(8, one_server());
+  const auto master_end = begun<refusing_master>(job.all.add("master"));
+  job.add_node("a");
+  REQUIRE(job.all.run_until([&] { return !job.said.empty(); }, 30s));
+  CHECK(job.said.front() ==
+        "an agent ends: the master refuses this agent of node \"a\": install the same "
+        "version");
+  // Not as often as it can.
+  CHECK(master_end->count(word_kind::hello) < 100);
 }

@@ -287,3 +287,39 @@ TEST_CASE("graph G-a to G-d: whatever is killed, the job is whole again") {
     return report;
   });
 }
+
+TEST_CASE(
+    "graph B63, G-c: without a master all goes on, or for as long as the job says") {
+  mw::job_graph g = serving_graph();
+  bool is_held = true;
+  SUBCASE("by default they hold") {}
+  SUBCASE("an absence has an end") {
+    is_held = false;
+    g.absence = 60s;
+  }
+  simulated_graph job(11, g);
+  job.add_node("a");
+  job.add_node("b");
+  job.start_master();
+  REQUIRE(job.settles(5, 30s));
+  // A master that is away for less is not missed, as often as that happens.
+  for (int i = 0; i < 3; ++i) {
+    job.kill_master();
+    job.all.run_for(50s);
+    job.start_master();
+    job.all.run_for(15s);
+    CHECK(job.living() == 5);
+    CHECK(job.starts_of({"router", 0}) == 1);
+  }
+  job.kill_master();
+  job.all.run_for(50s);
+  CHECK(job.living() == 5);
+  job.all.run_for(40s);
+  CHECK(job.living() == (is_held ? 5 : 0));
+  const auto gave_up =
+      std::count_if(job.said.begin(), job.said.end(), [](const std::string& line) {
+        return line.find("has heard no master for 60 s") != std::string::npos;
+      });
+  CHECK(gave_up == (is_held ? 0 : 2));
+  for (const std::string& each : job.wrong) FAIL_CHECK(each);
+}

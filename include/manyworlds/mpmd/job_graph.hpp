@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -124,12 +125,12 @@ struct graph_role {
   /// The job ends when all instances of its driver roles have ended.
   bool is_driver = false;
   role_kind kind = role_kind::processes;
-  /// The role of which instance 0 is asked before an instance of this one is replaced
-  /// that has ended, was not ready in time, stands still, or is lost with its node;
-  /// empty: none. It has a second to say that it copes (`role_context::on_failover`). If
-  /// it does not, the whole job is started again. While it is not ready itself it is not
-  /// asked. Nor is it about a worker that a session's controller has let go: that one
-  /// copes.
+  /// The controller: its instance 0 is asked before an instance of this role is replaced;
+  /// empty: none. That is one that has ended, was not ready in time, stands still, or is
+  /// lost with its node. It has a second to say that it copes (`role_context::
+  /// on_failover`); otherwise the whole job is started again. While it is not ready
+  /// itself it is not asked. Nor is it about a worker that a session's controller has let
+  /// go.
   std::string controller_role;
   ready_when ready = ready_when::started;
   /// The time that an instance has to be ready.
@@ -261,11 +262,16 @@ class job_graph {
 
   /// How often all may be started again.
   retry_budget whole_job{3, std::chrono::minutes(10)};
+  /// How long an agent goes on without a master; without a value, as long as it takes.
+  /// One that has heard none for longer ends its instances, which have their roles'
+  /// `drain` for that, and then itself, with an error. What it had is placed anew when a
+  /// master is back. A store that is away is no absence: a master is heard without it.
+  std::optional<duration> absence;
 
   /// Compares what is described, and not where it stood in a file.
   friend bool operator==(const job_graph& a, const job_graph& b) noexcept {
     return a.name_ == b.name_ && a.roles_ == b.roles_ && a.edges_ == b.edges_ &&
-           a.places_ == b.places_ && a.whole_job == b.whole_job;
+           a.places_ == b.places_ && a.whole_job == b.whole_job && a.absence == b.absence;
   }
 
  private:
