@@ -83,6 +83,20 @@ def a_wrong_line_is_refused():
     assert code == 0 and "picture" in out, out
 
 
+def logs_are_those_of_this_machine():
+    os.makedirs("jobs/serving/logs/decode.0")
+    with open("jobs/serving/logs/decode.0/1.log", "w", encoding="utf-8") as file:
+        file.write("is here\n")
+    claim(run("logs", "serving", "decode.0", "--folder", "jobs"), (0, "--- incarnation 1 ---\nis here\n", ""))
+    code, out, err = run("logs", "serving", "decode.1", "--folder", "jobs")
+    claim((code, out), (2, ""))
+    assert 'no log of "decode.1" in jobs/serving/logs' in err, err
+    # Where a job's store is says nothing of where its logs are.
+    code, out, err = run("logs", "serving", "decode.0", "--store", "127.0.0.1:1")
+    claim((code, out), (2, ""))
+    assert "--store" in err, err
+
+
 def declare(name, **what):
     with open(f"{name}.json", "w", encoding="utf-8") as file:
         json.dump({"name": name, **what}, file)
@@ -194,6 +208,7 @@ with tempfile.TemporaryDirectory() as folder:
         a_node_that_is_declared_wrong_is_named,
         without_nodes_a_plan_is_for_this_machine,
         a_wrong_line_is_refused,
+        logs_are_those_of_this_machine,
         a_full_disk_is_told,
     ):
         case()

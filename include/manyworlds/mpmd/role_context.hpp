@@ -99,8 +99,10 @@ class role_context : public launch_context {
 
   /// Keeps a world of two with each peer of a bulk edge (`pairs` or `aligned`), as peers
   /// come, go and come again, and runs `body` in each, side by side. The instance of
-  /// `from` is rank 0. Lasts until it is cancelled; an exception of a body that is not of
-  /// its world ends it (`keep`).
+  /// `from` is rank 0; of one role with itself, the lower index. A body that returns has
+  /// done with its peer for good, also where that one comes again. Lasts until all have
+  /// returned, or it is cancelled; an exception of a body that is not of its world ends
+  /// it (`keep`).
   [[nodiscard]] task<void> each(std::string edge, world_body body);
   [[nodiscard]] task<void> each(std::string edge, peer_body body);
   /// Keeps the world of a bulk edge that is a `group`: ranks are those of `from` by
@@ -163,8 +165,10 @@ class role_context : public launch_context {
   void ready() noexcept;
   /// Says how far it is.
   void progress(std::uint64_t steps) noexcept;
-  /// Waits until this process shall leave: the job ends, or it is replaced. It has the
-  /// role's `drain` for that.
+  /// Waits until this process shall leave: the job ends, or none follows this instance,
+  /// as with the controller of its session. It has the role's `drain` for that. One that
+  /// another replaces, as its region or the whole job starts again, is not told: it gets
+  /// SIGTERM at once.
   [[nodiscard]] task<void> leaving();
 
   /// Records a fact of up to 64 KiB for the next incarnation; an instance has 64 of them

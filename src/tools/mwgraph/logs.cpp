@@ -123,11 +123,16 @@ mw::task<int> explain(status_source source, const instance_line& line) {
 }  // namespace
 
 void add_logs(CLI::App& app, command& chosen) {
-  CLI::App& sub = *app.add_subcommand("logs", "print what an instance has printed");
+  CLI::App& sub =
+      *app.add_subcommand("logs", "print what an instance has printed on this machine");
   const auto line = std::make_shared<instance_line>();
-  add_job_line(sub, line->job);
+  // Files are read, and no master is asked: only jobs of this machine have a place here.
+  sub.add_option("JOB", line->job.job, "the job's name")->required();
+  sub.add_option("--folder", line->job.folder,
+                 "where jobs of this machine leave what finds them");
   sub.add_option("INSTANCE", line->instance, "as decode.1")->required();
-  sub.add_option("--log-dir", line->logs, "where the job was told to keep them");
+  sub.add_option("--log-dir", line->logs,
+                 "where the job, or an agent, was told to keep them");
   sub.callback([line, &chosen] { chosen = [line] { return print_logs(*line); }; });
 }
 

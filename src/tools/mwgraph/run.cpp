@@ -93,8 +93,10 @@ int start(const run_line& line) {
 }  // namespace
 
 void add_run(CLI::App& app, command& chosen) {
-  CLI::App& sub =
-      *app.add_subcommand("run", "run a job on this machine; it ends with this command");
+  CLI::App& sub = *app.add_subcommand(
+      "run",
+      "run a job on this machine; it ends with this command, the exit code of which "
+      "is the job's");
   const auto line = std::make_shared<run_line>();
   add_run_options(sub, *line);
   sub.callback([line, &chosen] { chosen = [line] { return run(*line); }; });
