@@ -42,7 +42,8 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Jobs that are graphs of roles: programs, and worlds between them.\n"
       "Exit codes: 0 done; 1 failed; 2 the command line or the description is wrong, and "
-      "nothing was started. run and wait end with the job's own code, once it has begun."};
+      "nothing was started. run and wait end with the job's own code, once it has "
+      "begun."};
   app.require_subcommand(1);
   mwgraph::command chosen;
   mwgraph::add_check(app, chosen);
