@@ -58,6 +58,8 @@ unpacked_values::unpacked_values(std::string_view packed) {
   const std::size_t begin = aligned_after(sizeof length + length);
   std::span<std::byte> beside;
   if (begin < all.size()) beside = all.subspan(begin);
+  if (all.size() < begin && all.size() != sizeof length + length)
+    throw value_error("more stands behind the values");
   reader_.emplace(values, beside, kept);
   kept_ = kept;
 }
@@ -69,6 +71,7 @@ void check_argument_count(std::size_t wanted, std::size_t got) {
 
 void check_end(const value_reader& in) {
   if (!in.is_at_end()) throw value_error("more values than are wanted");
+  if (!in.has_read_all()) throw value_error("data to which no value refers");
 }
 
 void refuse_argument(std::size_t number, std::string_view why) {

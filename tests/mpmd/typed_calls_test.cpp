@@ -262,6 +262,9 @@ TEST_CASE("graph B75: packed values are read, or refused") {
   CHECK(read(all) == args("text", large, small));
   for (std::size_t cut = 0; cut < all.size(); ++cut)
     CHECK_THROWS_AS(static_cast<void>(read(all.substr(0, cut))), world_error);
+  // Bytes to which no value refers.
+  for (const std::size_t more : {1, 8, 64, 1000})
+    CHECK_THROWS_AS(static_cast<void>(read(all + std::string(more, 'x'))), world_error);
   std::string longer = all;
   longer[0] = '\xff';
   longer[7] = '\x7f';

@@ -47,6 +47,10 @@ class value_reader {
   [[nodiscard]] value_kind next() const;
   /// Returns whether all values were read.
   [[nodiscard]] bool is_at_end() const noexcept { return taken_ == values_.size(); }
+  /// Returns whether what stands beside the values has been read, too.
+  [[nodiscard]] bool has_read_all() const noexcept {
+    return is_at_end() && beside_taken_ == beside_.size();
+  }
 
   /// Reads an empty optional, or the result of a function that gives nothing.
   void none();
