@@ -38,10 +38,11 @@ TEST_CASE(
   CHECK(taken * mw::detail::largest_fact > mw::detail::most_fact_bytes_of_job * 9 / 10);
   CHECK(taken * mw::detail::largest_fact <= mw::detail::most_fact_bytes_of_job);
   // What replaces a fact needs no other room, and a smaller one makes some.
-  CHECK(job.record_fact(0, "0", std::string(mw::detail::largest_fact, 'y')));
-  CHECK_FALSE(job.record_fact(instances - 1, "new", std::string(1000, 'x')));
+  const std::string other(mw::detail::largest_fact, 'y');
+  CHECK(job.record_fact(0, "0", other));
+  CHECK_FALSE(job.record_fact(instances - 1, "new", other));
   CHECK(job.record_fact(0, "0", "small"));
-  CHECK(job.record_fact(instances - 1, "new", std::string(1000, 'x')));
+  CHECK(job.record_fact(instances - 1, "new", other));
 
   // The next master counts what it finds.
   mw::detail::context_values rows;

@@ -1,6 +1,7 @@
 // What a master concludes when its records, its takeover or its agents take their time.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <string>
 
 #include "mpmd/managed_job.hpp"
@@ -13,6 +14,15 @@ mw::job_graph controlled_job() {
   mw::job_graph g("controlled");
   g.role("trainer").run({"trainer"});
   g.role("actor").run({"actor"}).count(2).controller("trainer");
+  return g;
+}
+
+/// Each failure starts the whole job again, and a node has room for one instance.
+mw::job_graph job_on_two_nodes() {
+  mw::job_graph g("spread");
+  mw::graph_role& other = g.role("other").run({"other"}).count(2);
+  other.need({.cpus = 3, .memory = 0, .gpus = 0, .labels = {}});
+  other.restart(mw::restart_when::on_failure, {0, std::chrono::minutes(1)});
   return g;
 }
 
@@ -40,10 +50,7 @@ TEST_CASE("graph B49: a controller has its time from when it is asked") {
 TEST_CASE(
     "graph G-a: a master that takes over a restart waits for what lives of the last "
     "time") {
-  mw::job_graph g("restart");
-  g.role("other").run({"other"}).count(2).restart(mw::restart_when::on_failure, {0, {}});
-  g.place({"other"}, mw::place_rule::apart);
-  managed_job job(g, {"a", "b"});
+  managed_job job(job_on_two_nodes(), {"a", "b"});
   job.settle();
   REQUIRE(job.end_program({"other", 0}, 1));
   job.turn();
@@ -66,10 +73,7 @@ TEST_CASE(
 }
 
 TEST_CASE("graph: each start of a job has its own time to find places") {
-  mw::job_graph g("places");
-  g.role("other").run({"other"}).count(2).restart(mw::restart_when::on_failure, {0, {}});
-  g.place({"other"}, mw::place_rule::apart);
-  managed_job job(g, {"a", "b"});
+  managed_job job(job_on_two_nodes(), {"a", "b"});
   job.settle();
   // One lacks a place for most of its time, when the job is started again.
   job.kill_agent("b");
