@@ -1,5 +1,5 @@
 """The code that pages show is code that is built: the pieces of the pages below, without regard to their
-indentation, and the calls that examples/coming_from.md gives in place of others'."""
+indentation, and the calls that examples/coming_from.md gives in place of others'. A job's fields are told."""
 
 import pathlib
 import re
@@ -14,6 +14,7 @@ SOURCES = {
         "examples/service.cpp",
     ],
     "examples/starting.md": ["examples/launched.cpp"],
+    "examples/graphs.md": ["examples/serving/roles.hpp"],
     "examples/README.md": [
         "examples/hello.cpp",
         "examples/send_recv.cpp",
@@ -70,7 +71,16 @@ def calls():
                 yield f"{CALLS}:{number}: {CALLED} has no {call}"
 
 
-wrong = [*pieces(), *calls()]
+def fields():
+    """What a job's file may say stands in the tables of its page."""
+    page = (root / "examples/graphs.md").read_text()
+    walked = (root / "src/mpmd/graph_fields.hpp").read_text()
+    for name in sorted(set(re.findall(r'\.\w+\("(\w+)"', walked))):
+        if f"`{name}`" not in page:
+            yield f"examples/graphs.md does not name the field {name}"
+
+
+wrong = [*pieces(), *calls(), *fields()]
 lines = len((root / "README.md").read_text().splitlines())
 if lines > MOST_LINES:
     wrong.append(f"README.md has {lines} lines: at most {MOST_LINES}")
