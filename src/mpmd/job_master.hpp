@@ -76,8 +76,6 @@ class job_master {
   void tell(const std::string& node, agent_word word);
   void carry_out(const std::vector<agent_order>& orders);
   [[nodiscard]] start_spec spec_of(std::size_t instance) const;
-  [[nodiscard]] std::pair<std::size_t, std::size_t> local_place_of(
-      std::size_t instance) const;
   [[nodiscard]] recorded_time now() const { return options_.clock(); }
 
   runtime& runtime_;
