@@ -115,16 +115,27 @@ class prefill_role {
   mw::task<void> send_request(mw::world& w, std::uint64_t request) {
     std::vector<row> hidden;
     for (const int token : prompt_of(request)) hidden.push_back(model_.embed(token));
+    kv_page page;
+    co_await compute(0, hidden, page);
     for (std::size_t l = 0; l < layers; ++l) {
-      kv_page page;
-      for (row& each : hidden) each = model_.step(l, each, page);
-      page_head head{request, static_cast<std::uint32_t>(l),
-                     static_cast<std::uint32_t>(hidden.size()),
-                     model_.most_likely(hidden.back())};
-      co_await w.send(mw::object(head), mw::to{1});
-      co_await w.send(floats_of(page.keys), mw::to{1});
-      co_await w.send(floats_of(page.values), mw::to{1});
+      const page_head head{request, static_cast<std::uint32_t>(l),
+                           static_cast<std::uint32_t>(hidden.size()),
+                           model_.most_likely(hidden.back())};
+      kv_page next;
+      // Begun in this order: what is sent is on its way before the reactor computes.
+      co_await mw::when_all(send_page(w, head, page), compute(l + 1, hidden, next));
+      page = std::move(next);
     }
+  }
+  static mw::task<void> send_page(mw::world& w, const page_head& head, kv_page& page) {
+    co_await w.send(mw::object(head), mw::to{1});
+    co_await w.send(floats_of(page.keys), mw::to{1});
+    co_await w.send(floats_of(page.values), mw::to{1});
+  }
+  /// Takes all tokens through a layer; behind the last one there is nothing to do.
+  mw::task<void> compute(std::size_t layer, std::vector<row>& hidden, kv_page& page) {
+    if (layer == layers) co_return;
+    for (row& each : hidden) each = model_.step(layer, each, page);
   }
   /// The other side says which requests it has whole.
   static mw::task<void> hear_taken(mw::world& w, way& of) {

@@ -9,6 +9,7 @@
 
 #include "manyworlds/coro/event.hpp"
 #include "manyworlds/coro/task.hpp"
+#include "manyworlds/launch/launch_context.hpp"
 #include "manyworlds/launch/process_options.hpp"
 #include "manyworlds/launch/supervised_process.hpp"
 #include "manyworlds/world/runtime.hpp"
@@ -30,6 +31,8 @@ struct agent_place {
   /// A file for each incarnation's output, in this folder; empty: the agent's own output.
   std::string log_folder;
   process_guard* guard = nullptr;  ///< ends their trees when the agent is killed
+  /// The agent's own environment, which its instances inherit.
+  launch_variables inherited;
 };
 
 /// Starts it once, watches it, and ends it with all that descends from it. Thread: the

@@ -73,6 +73,7 @@ static std::string text_of(const job_record& job) {
            {"restarts", job.restarts},
            {"restart_count", job.restart_count},
            {"is_placed", job.is_placed}};
+  if (job.number != 0) row["number"] = job.number;
   if (job.is_told) row["is_told"] = true;
   return row.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -96,6 +97,7 @@ static std::string text_of(const instance_record& record) {
   if (record.generation != 0) row["generation"] = record.generation;
   if (!record.left_on.empty()) row["left_on"] = record.left_on;
   if (!record.agent.empty()) row["agent"] = record.agent;
+  if (!record.address.empty()) row["address"] = record.address;
   if (record.not_before != 0) row["not_before"] = record.not_before;
   if (!record.failures.empty()) row["failures"] = record.failures;
   if (record.exit) row["exit"] = json_of(*record.exit);
@@ -113,6 +115,7 @@ static job_record job_from(const json& row) {
   row.at("restarts").get_to(job.restarts);
   row.at("restart_count").get_to(job.restart_count);
   row.at("is_placed").get_to(job.is_placed);
+  job.number = row.value("number", std::uint64_t{0});
   job.is_told = row.value("is_told", false);
   return job;
 }
@@ -142,6 +145,7 @@ static instance_record instance_from(const json& row, const instance_id& id) {
   record.generation = row.value("generation", std::uint64_t{0});
   record.left_on = row.value("left_on", "");
   if (row.contains("agent")) row.at("agent").get_to(record.agent);
+  record.address = row.value("address", "");
   record.not_before = row.value("not_before", recorded_time{0});
   if (row.contains("failures")) row.at("failures").get_to(record.failures);
   if (row.contains("exit")) record.exit = exit_from(row.at("exit"));

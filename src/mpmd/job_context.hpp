@@ -52,6 +52,9 @@ struct instance_record {
   /// The process of the agent that was to start it: another one on that node knows
   /// nothing of it, and its processes are gone with it (law G-a).
   std::string agent;
+  /// Where other nodes reached the node of its last start; empty if its agent did not
+  /// say.
+  std::string address;
   /// The next incarnation starts not earlier.
   recorded_time not_before = 0;
   /// The restarts of the whole job that it has taken part in. A master may die between
@@ -79,6 +82,8 @@ struct job_record {
   std::uint64_t restart_count = 0;
   /// Whether the instances of the start have their places.
   bool is_placed = false;
+  /// Drawn when the job began: tells it from other jobs of its name.
+  std::uint64_t number = 0;
   /// Of a job that is over: all agents have heard it, and are gone.
   bool is_told = false;
 

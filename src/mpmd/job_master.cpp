@@ -12,6 +12,7 @@
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/serve/accept.hpp"
 #include "manyworlds/store/store_error.hpp"
+#include "mpmd/torch_variables.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -65,6 +66,7 @@ task<void> job_master::take_over() {
   std::optional<job_context> job;
   if (rows.empty()) {
     job.emplace(std::move(*begins_));
+    job->change_job().number = access::core(runtime_).random_word();
   } else {
     job.emplace(rows);
     if (begins_ && !(job->graph() == *begins_))
@@ -371,24 +373,6 @@ void job_master::carry_out(const std::vector<agent_order>& orders) {
   }
 }
 
-/// Returns its rank among the instances of its role on its node, and their number. The
-/// controller of a session is none of its workers, and has no device of theirs.
-std::pair<std::size_t, std::size_t> job_master::local_place_of(
-    std::size_t instance) const {
-  const job_context& job = manager_->context();
-  const bool is_session = job.role_of(instance).kind == role_kind::spmd;
-  if (is_session && job.id(instance).index == 0) return {0, 1};
-  const auto [first, end] = job.range_of(job.role_number(instance));
-  std::size_t rank = 0;
-  std::size_t size = 0;
-  for (std::size_t n = first + (is_session ? 1 : 0); n < end; ++n) {
-    if (job.at(n).place.node != job.at(instance).place.node) continue;
-    ++size;
-    rank += n < instance ? 1 : 0;
-  }
-  return {rank, size};
-}
-
 start_spec job_master::spec_of(std::size_t instance) const {
   const job_context& job = manager_->context();
   const graph_role& role = job.role_of(instance);
@@ -400,15 +384,8 @@ start_spec job_master::spec_of(std::size_t instance) const {
   spec.variables["ROLE_NAME"] = role.name;
   spec.variables["ROLE_RANK"] = std::to_string(job.id(instance).index);
   spec.variables["ROLE_WORLD_SIZE"] = std::to_string(role.counts.start);
-  // Devices of its own it counts from 0 on; who sets one of these sets what belongs to
-  // it.
-  const auto sets = [&](const char* name) { return role.variables.contains(name); };
-  if (role.needs.gpus == 0 && !sets("WORLD_SIZE") && !sets("LOCAL_WORLD_SIZE") &&
-      !sets("LOCAL_RANK")) {
-    const auto [local_rank, local_size] = local_place_of(instance);
-    spec.variables.emplace("LOCAL_RANK", std::to_string(local_rank));
-    spec.variables.emplace("LOCAL_WORLD_SIZE", std::to_string(local_size));
-  }
+  // What the role sets itself wins.
+  spec.variables.merge(torch_variables(job, manager_->nodes(), instance));
   spec.cpus = record.place.cpus;
   spec.gpus = record.place.gpus;
   spec.has_gpus_of_its_own = role.needs.gpus > 0;

@@ -77,8 +77,6 @@ class job_master {
   void tell(const std::string& node, agent_word word);
   void carry_out(const std::vector<agent_order>& orders);
   [[nodiscard]] start_spec spec_of(std::size_t instance) const;
-  [[nodiscard]] std::pair<std::size_t, std::size_t> local_place_of(
-      std::size_t instance) const;
   /// Returns the time by which it decides. It goes on steadily from when the term began:
   /// a clock that is set, or a machine that slept, lets no span pass (law G-c).
   [[nodiscard]] recorded_time now() const;

@@ -108,7 +108,7 @@ std::vector<bool> job_scheduler::ready_roles() const {
   return all;
 }
 
-std::vector<bool> job_scheduler::regions_that_end() const {
+std::vector<bool> job_scheduler::held_regions() const {
   std::vector<bool> all(regions_.count());
   for (const auto& [name, view] : nodes_.all()) {
     for (const auto& [n, report] : view.instances) {
@@ -123,14 +123,17 @@ std::vector<bool> job_scheduler::regions_that_end() const {
       if (job_.at(n).phase == instance_phase::waiting && view.is_under_way(n))
         all[regions_.number_of(n)] = true;
   }
-  // An earlier incarnation may live where no agent has come yet.
+  // An earlier incarnation may live where no agent has come yet. Members are told by how
+  // many nodes they stand on, and where the first of them is: all have their places
+  // first.
   for (std::size_t n = 0; n < job_.size(); ++n) {
     const instance_record& record = job_.at(n);
     const node_view* const node = nodes_.find(record.place.node);
-    const bool may_live = record.phase == instance_phase::waiting &&
-                          record.incarnation > 0 && node != nullptr &&
-                          !node->is_there() && !node->is_dead;
-    if (may_live) all[regions_.number_of(n)] = true;
+    const bool may_live =
+        record.incarnation > 0 && node != nullptr && !node->is_there() && !node->is_dead;
+    if (record.phase == instance_phase::waiting &&
+        (may_live || record.place.node.empty()))
+      all[regions_.number_of(n)] = true;
   }
   return all;
 }
@@ -143,12 +146,12 @@ static bool is_pause_over(const instance_record& record, recorded_time now) noex
 
 void job_scheduler::start_what_may(recorded_time now) {
   const std::vector<bool> ready = ready_roles();
-  const std::vector<bool> ends = regions_that_end();
+  const std::vector<bool> held = held_regions();
   for (std::size_t n = 0; n < job_.size(); ++n) {
     if (job_.at(n).phase != instance_phase::waiting) continue;
     const auto& after = after_[job_.role_number(n)];
     const node_view* const node = nodes_.find(job_.at(n).place.node);
-    const bool may = is_pause_over(job_.at(n), now) && !ends[regions_.number_of(n)] &&
+    const bool may = is_pause_over(job_.at(n), now) && !held[regions_.number_of(n)] &&
                      node != nullptr && node->is_there() &&
                      std::all_of(after.begin(), after.end(),
                                  [&](std::size_t role) { return ready[role]; });
@@ -157,6 +160,7 @@ void job_scheduler::start_what_may(recorded_time now) {
     ++record.incarnation;
     record.phase = instance_phase::running;
     record.agent = node->agent;
+    record.address = node->resources.address;
     record.not_before = 0;
   }
 }

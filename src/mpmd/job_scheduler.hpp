@@ -13,8 +13,8 @@
 namespace manyworlds::inline v0::detail {
 
 /// Starts what waits, when it may: the roles that it comes after are ready, its pause is
-/// over, nothing of its region's earlier incarnations is left, and it has a place. It
-/// changes the context and nothing else.
+/// over, nothing of its region's earlier incarnations is left, and all that wait in its
+/// region have places. It changes the context and nothing else.
 class job_scheduler {
  public:
   job_scheduler(job_context& job, const instance_regions& regions,
@@ -41,8 +41,9 @@ class job_scheduler {
   [[nodiscard]] bool is_ready(std::size_t instance) const;
   /// Returns by role whether enough of its instances are ready for those after it.
   [[nodiscard]] std::vector<bool> ready_roles() const;
-  /// Returns by region whether an earlier incarnation of what waits in it still lives.
-  [[nodiscard]] std::vector<bool> regions_that_end() const;
+  /// Returns by region whether nothing of it may start yet: an earlier incarnation of
+  /// what waits in it still lives, or a member that waits has no place.
+  [[nodiscard]] std::vector<bool> held_regions() const;
 
   job_context& job_;
   const instance_regions& regions_;

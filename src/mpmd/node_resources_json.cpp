@@ -106,6 +106,7 @@ void check(const node_resources& node) {
   check_cpus(node);
   check_gpus(node);
   check_labels(node);
+  if (!node.address.empty()) check_text("address", node.address);
 }
 
 const json& list_in(const std::string& field, const json& in, std::size_t most) {
@@ -186,8 +187,11 @@ void read_field(node_resources& node, const std::string& name, const json& in,
     node.labels.clear();
     for (const json& label : list_in("labels", in, most_labels))
       node.labels.push_back(text_in(item("labels", node.labels.size()), label));
+  } else if (name == "address") {
+    node.address = text_in("address", in);
+    check_text("address", node.address);
   } else if (unknown == others::refused) {
-    refuse_field("", name, {"name", "cpus", "memory", "gpus", "labels"});
+    refuse_field("", name, {"name", "cpus", "memory", "gpus", "labels", "address"});
   }
 }
 
@@ -244,7 +248,9 @@ std::string node_resources::to_json() const {
   }
   out.end_array().key("labels").array();
   for (const std::string& label : labels) out.value(label);
-  out.end_array().end_object();
+  out.end_array();
+  if (!address.empty()) out.field("address", address);
+  out.end_object();
   return out.take();
 }
 

@@ -25,6 +25,21 @@ std::map<std::string, std::string> variables_of_role(const agent_place& place,
   all["LOCAL_WORLD_SIZE"] = set_or(own, "LOCAL_WORLD_SIZE", "1");
   all["GROUP_RANK"] = set_or(own, "GROUP_RANK", index);
   all["GROUP_WORLD_SIZE"] = set_or(own, "GROUP_WORLD_SIZE", all["WORLD_SIZE"]);
+  all["TORCHELASTIC_RUN_ID"] = set_or(own, "TORCHELASTIC_RUN_ID", place.job);
+  all["TORCHELASTIC_RESTART_COUNT"] =
+      set_or(own, "TORCHELASTIC_RESTART_COUNT",
+             std::to_string(ensure.incarnation > 0 ? ensure.incarnation - 1 : 0));
+  // Rank 0 hosts the store of torch: no agent's is at MASTER_PORT.
+  all["TORCHELASTIC_USE_AGENT_STORE"] =
+      set_or(own, "TORCHELASTIC_USE_AGENT_STORE", "False");
+  const auto set_unless_inherited = [&](const char* name) {
+    if (!own.contains(name) && !place.inherited.contains(name)) all[name] = "1";
+  };
+  set_unless_inherited("TORCH_NCCL_ASYNC_ERROR_HANDLING");
+  // Several on a node would each start a thread for each of its CPUs. OpenMP counts those
+  // alone to which an instance is bound.
+  if (all["LOCAL_WORLD_SIZE"] != "1" && ensure.spec.cpus.empty())
+    set_unless_inherited("OMP_NUM_THREADS");
   all["ROLE_NAME"] = ensure.instance.role;
   all["ROLE_RANK"] = index;
   all["MANYWORLDS_RUN_ID"] = place.job;

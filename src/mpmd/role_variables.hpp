@@ -15,9 +15,9 @@ inline constexpr const char* instance_variable = "MANYWORLDS_INSTANCE";
 inline constexpr const char* node_variable = "MANYWORLDS_NODE";
 inline constexpr const char* token_variable = "MANYWORLDS_INSTANCE_TOKEN";
 
-/// Returns those, and torchrun's, in which the instances of a role are the ranks: each
-/// with its index, on a node that it has for itself as far as torch is concerned. Any
-/// program that reads them runs unchanged. What the role sets itself wins for torch's.
+/// Returns those, and torchrun's, in which the instances of a role are the ranks, each
+/// with its index. Any program that reads them runs unchanged. What the role sets itself,
+/// or the master has said (`torch_variables`), wins for torch's.
 [[nodiscard]] std::map<std::string, std::string> variables_of_role(
     const agent_place& place, const agent_word& ensure, const std::string& token);
 

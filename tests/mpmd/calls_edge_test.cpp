@@ -1,7 +1,11 @@
 // Calls edges: named methods, answered by instances that come and go.
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -164,6 +168,40 @@ TEST_CASE("graph B15: a call that may be repeated is, under its id") {
   const auto ids = s.answerers[0]->ids();
   REQUIRE(ids.size() == 2);
   CHECK(ids[0] == ids[1]);
+}
+
+TEST_CASE("graph B15: what a dead answerer has done is not done again by the next one") {
+  // Effects that all answerers share, by the ids of the calls.
+  struct {
+    std::mutex mutex;
+    std::multiset<std::uint64_t> asked;
+    std::set<std::uint64_t> done;
+    std::atomic<int> dies = -1;
+  } shared;
+  const auto once = [&](role_methods& to, std::uint32_t index) {
+    to.on("once", [&shared, index](role_call& call) -> task<std::string> {
+      bool is_new = false;
+      {
+        const std::lock_guard lock(shared.mutex);
+        shared.asked.insert(call.id());
+        is_new = shared.done.insert(call.id()).second;
+      }
+      // It is killed between what it does and its answer.
+      if (is_new) shared.dies = static_cast<int>(index);
+      if (is_new) co_await sleep_for(1min);
+      co_return "done";
+    });
+  };
+  site s(2, {}, once);
+  s.until(2);
+  const role_call_options again{.within = 20s, .may_repeat = true};
+  auto asked = s.own.rt.start(s.group.any("once", "", again));
+  REQUIRE(testing::eventually([&] { return shared.dies.load() >= 0; }));
+  s.answerers[static_cast<std::size_t>(shared.dies.load())].reset();
+  CHECK(s.own.finish(asked) == "done");
+  const std::lock_guard lock(shared.mutex);
+  CHECK(shared.asked.size() == 2);
+  CHECK(shared.done.size() == 1);
 }
 
 TEST_CASE("graph B14: a call ends by its deadline, and so does its method") {

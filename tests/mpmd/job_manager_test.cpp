@@ -2,8 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <cerrno>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "mpmd/graph_status.hpp"
@@ -43,6 +45,28 @@ TEST_CASE("graph B11: roles start in their order, and the job runs when all are 
   job.settle();
   CHECK(job.stage() == job_stage::running);
   CHECK(job.living() == 5);
+}
+
+TEST_CASE("graph B9: a failure in the second stage leaves the first stage alone") {
+  mw::job_graph g("stages");
+  g.role("second").run({"second"}).count(2).after("first");
+  g.role("first").run({"first"}).count(2);
+  managed_job job(g, {"a"});
+  job.start_master();
+  job.turn();
+  job.turn();
+  REQUIRE(job.starts(id("first", 1)) == 1);
+  CHECK(job.starts(id("second", 0)) == 0);
+  job.settle();
+  const auto pids = [&] {
+    const auto& has = job.agents()["a"].has;
+    return std::pair(has.at(id("first", 0)).pid, has.at(id("first", 1)).pid);
+  };
+  const auto before = pids();
+  REQUIRE(job.end_program(id("second", 0), 1));
+  job.settle();
+  CHECK(job.starts(id("second", 0)) == 2);
+  CHECK(pids() == before);
 }
 
 TEST_CASE("graph B35, G-d: a killed instance alone gets another incarnation") {
@@ -382,10 +406,31 @@ TEST_CASE("graph B58: counts, places and budgets are equal before and after") {
   job.settle();
   REQUIRE(job.end_program(id("decode", 0), 9));
   job.settle();
-  const mw::detail::instance_record before = job.record(id("decode", 0));
+  // One has recorded what it knows.
+  const std::size_t decode = job.context().find(id("decode", 0)).value();
+  REQUIRE(job.manager().context().record_fact(decode, "step", "17"));
+  // The last of these is one too many for the only router: the whole job starts again.
+  for (int crash = 0; crash < 4; ++crash) {
+    REQUIRE(job.end_program(id("router", 0), 9));
+    job.settle(20);
+  }
+  REQUIRE(job.end_program(id("prefill", 1), 9));
+  job.settle();
+  const mw::detail::job_record whole = job.context().job();
+  REQUIRE(whole.restart_count == 1);
+  std::vector<mw::detail::instance_record> before;
+  for (std::size_t n = 0; n < job.context().size(); ++n)
+    before.push_back(job.context().at(n));
   job.kill_master();
   job.settle(2);
-  CHECK(job.record(id("decode", 0)) == before);
+  CHECK(job.context().job() == whole);
+  for (std::size_t n = 0; n < before.size(); ++n) {
+    CAPTURE(job.context().id(n).text());
+    CHECK(job.context().at(n) == before[n]);
+  }
+  CHECK(job.context().facts(decode) ==
+        std::map<std::string, std::string>{{"step", "17"}});
+  CHECK(job.record(id("prefill", 1)).failures.size() == 1);
 }
 
 TEST_CASE("graph B41: a lost agent's instances go where they fit, uncharged") {
@@ -618,11 +663,25 @@ TEST_CASE("graph B49: a role's controller is asked before a failover, and may de
   REQUIRE(job.end_program(id("worker", 0), 1));
   job.settle();
   CHECK(job.manager().context().job().restart_count == 1);
+  // One that says that it cannot go on leads to the same, and does so at once (B44).
+  REQUIRE(job.end_program(id("worker", 1), 1));
+  job.turn();
+  REQUIRE(job.asked() == id("worker", 1));
+  const std::uint64_t declined = job.incarnation(id("worker", 1));
+  job.manager().answered(id("worker", 1), declined, false);
+  job.turn();
+  CHECK(job.manager().context().job().restart_count == 2);
+  CHECK(job.manager().context().job().why.find("trainer.0 cannot go on") !=
+        std::string::npos);
+  CHECK(job.record(id("worker", 1)).failures.empty());
+  job.settle();
+  CHECK(job.incarnation(id("worker", 1)) == declined + 1);
+  CHECK(job.is_ready(id("worker", 1)));
   // A controller that is itself away is not asked.
   REQUIRE(job.end_program(id("trainer", 0), 1));
   REQUIRE(job.end_program(id("worker", 0), 1));
   job.settle();
-  CHECK(job.manager().context().job().restart_count == 1);
+  CHECK(job.manager().context().job().restart_count == 2);
   CHECK(job.is_ready(id("worker", 0)));
 }
 

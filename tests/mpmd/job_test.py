@@ -161,14 +161,47 @@ def a_job_ends_with_the_code_of_its_driver_also_by_a_later_master():
         assert waits.wait(LIMIT) == 7 == job.process.wait(LIMIT)
 
 
+# A program that finds the others by torchrun's variables alone, as init_process_group("env://") does. It leaves what it
+# was told, and says when it has met all of them.
+RANK = """
+import os, socket, sys, time
+told, rank, size = os.environ, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+where = told["MASTER_ADDR"], int(told["MASTER_PORT"])
+name = os.path.join(sys.argv[1], f"{rank}.{told['MANYWORLDS_INCARNATION']}")
+with open(name + ".new", "w", encoding="utf-8") as file:
+    file.write(chr(0).join(f"{key}={value}" for key, value in told.items()))
+os.rename(name + ".new", name)
+met, end = [], time.monotonic() + 60
+if rank == 0:
+    with socket.create_server(where) as own:
+        own.settimeout(60)
+        met = [own.accept()[0] for _ in range(size - 1)]
+while rank > 0 and not met:
+    try:
+        met = [socket.create_connection(where)]
+    except OSError:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+open(name + ".met", "w").close()
+time.sleep(1000)
+"""
+
+
 def what_a_role_is_among_others_is_told_to_its_instances():
-    """graph B2: four instances over two agents."""
+    """graph B2: four instances over two agents are told what torchrun tells, and meet by that; anew after a restart."""
     told = os.path.abspath("told")
-    words = "echo $ROLE_NAME $ROLE_RANK $ROLE_WORLD_SIZE $MANYWORLDS_INSTANCE >> " + told
+    os.mkdir(told)
+    with open("rank.py", "w", encoding="utf-8") as file:
+        file.write(RANK)
     text = f"""name = "ranks"
 [role.trainer]
-run = ["/bin/sh", "-c", "{words}; sleep 1000"]
+run = ["{sys.executable}", "{os.path.abspath('rank.py')}", "{told}"]
 count = 4
+[edge.ring]
+from = "trainer"
+to = "trainer"
+shape = "group"
+on_loss = "restart_together"
 [[place]]
 rule = "spread"
 roles = ["trainer"]
@@ -176,12 +209,40 @@ roles = ["trainer"]
     job = Job("ranks", text, more=["--nodes", "2"])
     until(lambda: os.path.exists("jobs/ranks/job.json"), "the job cannot be found")
     agent = job.agent("b")
-    job.until_ready(4)
-    until(lambda: os.path.exists(told) and len(open(told, encoding="ascii").readlines()) == 4, "not all have told")
-    with open(told, encoding="ascii") as file:
-        assert sorted(file.read().splitlines()) == [f"trainer {n} 4 trainer.{n}" for n in range(4)]
-    nodes = [each["node"] for each in job.status()["instances"]]
-    assert nodes.count("here") == nodes.count("b") == 2, nodes
+
+    def told_to_all(incarnation):
+        """Returns the variables of each rank by its number, once all have met."""
+        names = [f"{told}/{rank}.{incarnation}" for rank in range(4)]
+        until(lambda: all(os.path.exists(name + ".met") for name in names), lambda: str(sorted(os.listdir(told))))
+        texts = [open(name, encoding="utf-8").read() for name in names]
+        return [dict(each.split("=", 1) for each in text.split("\0")) for text in texts]
+
+    before = job.until_ready(4)
+    nodes = {i["instance"]: i["node"] for i in job.status()["instances"]}
+    in_order = list(dict.fromkeys(nodes[f"trainer.{rank}"] for rank in range(4)))
+    assert sorted(in_order) == ["b", "here"], nodes
+    first = told_to_all(1)
+    port = first[0]["MASTER_PORT"]
+    assert 20000 <= int(port) < 29500, port
+    for rank, given in enumerate(first):
+        node = nodes[f"trainer.{rank}"]
+        local = [n for n in range(4) if nodes[f"trainer.{n}"] == node]
+        want = {"RANK": rank, "WORLD_SIZE": 4, "LOCAL_RANK": local.index(rank), "LOCAL_WORLD_SIZE": 2,
+                "GROUP_RANK": in_order.index(node), "GROUP_WORLD_SIZE": 2, "ROLE_NAME": "trainer", "ROLE_RANK": rank,
+                "ROLE_WORLD_SIZE": 4, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "ranks",
+                "TORCHELASTIC_RESTART_COUNT": 0, "TORCHELASTIC_MAX_RESTARTS": 3,
+                "TORCHELASTIC_USE_AGENT_STORE": "False",
+                "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", 1),
+                "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", 1), "MANYWORLDS_INSTANCE": f"trainer.{rank}",
+                "MANYWORLDS_NODE": node, "MANYWORLDS_RUN_ID": "ranks", "MANYWORLDS_INCARNATION": 1}
+        found = {name: given.get(name) for name in want}
+        assert found == {name: str(value) for name, value in want.items()}, found
+    # They start again together, and meet elsewhere.
+    os.kill(before["trainer.2"], signal.SIGKILL)
+    second = told_to_all(2)
+    ports = {each["MASTER_PORT"] for each in second}
+    assert len(ports) == 1 and ports != {port}, (ports, port)
+    assert {each["TORCHELASTIC_RESTART_COUNT"] for each in second} == {"1"}
     assert job.end() == 0
     assert agent.wait(LIMIT) == 0
 

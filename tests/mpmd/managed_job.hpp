@@ -26,6 +26,9 @@ inline std::uint64_t seeds_to_try(std::uint64_t otherwise) {
   return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : otherwise;
 }
 
+/// Returns where other nodes reach that one.
+inline std::string address_of_node(const std::string& name) { return "host-" + name; }
+
 /// The model of an agent: what a `job_agent` does with the same orders.
 struct model_agent {
   std::string process;  ///< empty while none runs
@@ -41,6 +44,7 @@ class managed_job {
     for (const std::string& name : nodes) {
       mw::node_resources& node = resources_[name];
       node.name = name;
+      node.address = address_of_node(name);
       node.cpus = {{0, {0, 1, 2, 3}}};
       node.memory = std::uint64_t{1} << 33U;
       start_agent(name);

@@ -252,6 +252,8 @@ TEST_CASE("a declaration that is wrong is refused by the name of its field") {
       {R"({"labels": "fast"})", "labels: it is no list"},
       {R"({"labels": ["a", 3]})", "labels[1]: it is no text"},
       {R"({"labels": ["a", "a"]})", "labels[1]: a stands twice"},
+      {R"({"address": ""})", "address: it is empty"},
+      {R"({"address": "a b"})", "address: it has a character"},
   };
   for (const auto& each : wrong) {
     CAPTURE(each.first);
@@ -285,7 +287,8 @@ TEST_CASE("an agent's report reads back as it was") {
                             {{0, {0, 1}}, {3, {8, 9, 10}}},
                             std::uint64_t{3} << 40,
                             {{first_gpu, std::uint64_t{80} << 30, 3}, {"MIG-7", 0, 0}},
-                            {"fast", "ssd"}};
+                            {"fast", "ssd"},
+                            "10.0.0.7"};
   CHECK(node_resources::from_json(node.to_json()) == node);
   const node_resources small{"a", {}, 0, {}, {}};
   CHECK(node_resources::from_json(small.to_json()) == small);

@@ -39,18 +39,21 @@ struct gpu_resource {
 /// any other is refused there.
 ///
 /// `{"name": "rack1-7", "cpus": [[0, 1, 2, 3], [4, 5, 6, 7]], "memory": "512GiB",
-/// "gpus": [{"uuid": "GPU-5ab0", "memory": "80GiB", "numa": 1}], "labels": ["fast"]}`
+/// "gpus": [{"uuid": "GPU-5ab0", "memory": "80GiB", "numa": 1}], "labels": ["fast"],
+/// "address": "10.0.0.7"}`
 ///
 /// "cpus" has a list for each NUMA node, in their order; "memory" is bytes, or a text
 /// with KiB, MiB, GiB or TiB. It has at most 4096 CPUs, 64 GPUs and 64 labels. Names,
-/// UUIDs and labels have 1 to 128 printable characters of ASCII, without blanks and
-/// commas, and none stands twice.
+/// addresses, UUIDs and labels have 1 to 128 printable characters of ASCII, without
+/// blanks and commas, and none stands twice.
 struct node_resources {
   std::string name;
   std::vector<cpu_group> cpus;
   std::uint64_t memory = 0;  ///< bytes
   std::vector<gpu_resource> gpus;
   std::vector<std::string> labels;
+  /// The host name or address by which other nodes reach it; empty: it is not told.
+  std::string address{};
 
   /// Finds what this process may use. CPUs are those that it is bound to, by NUMA node.
   /// Memory is the machine's, or its control group's limit where that is less. GPUs come

@@ -11,6 +11,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "launch/environment_variables.hpp"
 #include "launch/own_address.hpp"
 #include "launch/variable_reader.hpp"
 #include "link/secret_file.hpp"
@@ -96,6 +97,7 @@ int serve(const agent_line& line) {
   const job_address job = find_job(line.job);
   const mw::runtime_options how = runtime_of(line, job);
   mw::node_resources here = resources_of(line);
+  if (here.address.empty()) here.address = mw::detail::host_of(how.listen.view());
   // What a workload has started ends too when this process is killed.
   mw::process_guard guard;
   auto told_to_end = mw::until_signal({SIGTERM, SIGINT});
@@ -116,6 +118,7 @@ int serve(const agent_line& line) {
     place.interface = mw::detail::host_of(how.listen.view());
   place.log_folder = line.logs;
   place.guard = &guard;
+  place.inherited = mw::detail::variables_of_this_process();
   mw::detail::job_agent agent(rt, *meeting, std::move(here), std::move(place));
   int order = 0;
   auto obey = [&](mw::task<mw::received_signal> came) -> mw::task<void> {
