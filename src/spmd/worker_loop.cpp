@@ -204,8 +204,8 @@ void worker_loop::resume(const command& c) {
   resumed_.set();
 }
 
-/// What this worker has ended in the last world of a mesh others may begin in the next
-/// one, where its messages do not come, and that of a later call would (S-d). So such a
+/// What this worker has ended in the last world of a mesh, others may begin in the next
+/// one. There its messages do not come, and that of a later call would (S-d). So such a
 /// call fails, and nothing later is begun here until it is settled. Only this worker
 /// knows all of them: ends are told in batches.
 void worker_loop::note_cut_calls(std::uint32_t mesh, std::uint64_t behind) {
