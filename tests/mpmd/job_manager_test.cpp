@@ -475,7 +475,7 @@ TEST_CASE("graph G-e: of failures of both kinds each counts for its own time") {
   g.role("server").run({"server"}).waits_until_ready();
   managed_job job(g, {"a"});
   job.never_ready.insert(id("server", 0));
-  job.start_master();
+  job.settle(5);
   // By turns it is not ready in its ten minutes, and crashes after one.
   int crashes = 0;
   while (job.context().job().restart_count == 0 && crashes < 10) {
@@ -490,7 +490,7 @@ TEST_CASE("graph G-e: of failures of both kinds each counts for its own time") {
       job.let_pass(5000);
     }
     if (job.end_program(id("server", 0), 1)) ++crashes;
-    job.turn();
+    job.settle(5);
   }
   // The first two crashes are forgotten then, and none of the three limits is.
   CHECK(job.context().job().restart_count == 1);
@@ -659,13 +659,13 @@ TEST_CASE("graph B49: a controller is asked about one that is not ready in time"
     job.never_ready.clear();
     job.let_programs_go_on();
     job.manager().answered(id("worker", 0), 1, true);
-    job.settle(10);
+    job.settle(20);
     CHECK(job.incarnation(id("worker", 0)) == 2);
     CHECK(job.record(id("worker", 0)).failures.size() == 1);
     CHECK(job.incarnation(id("trainer", 0)) == 1);
   }
   SUBCASE("silence is a no") {
-    job.settle(10);
+    job.settle(20);
     CHECK(job.context().job().restart_count == 1);
     CHECK(job.incarnation(id("trainer", 0)) == 2);
   }
@@ -683,7 +683,7 @@ TEST_CASE("graph B49: a controller is asked about one that stands still") {
   SUBCASE("it copes") {}
   SUBCASE("it does not") { copes = false; }
   job.manager().answered(id("worker", 0), 1, copes);
-  job.settle(10);
+  job.settle(20);
   CHECK(job.incarnation(id("worker", 0)) == 2);
   CHECK(job.incarnation(id("trainer", 0)) == (copes ? 1 : 2));
   CHECK(job.context().job().restart_count == (copes ? 0 : 1));
@@ -704,7 +704,8 @@ TEST_CASE("graph B49: a controller is asked about what is lost with its node") {
     REQUIRE(is_asked_about(job, id("worker", 0)));
     CHECK(job.incarnation(id("worker", 0)) == 1);
     job.manager().answered(id("worker", 0), 1, copes);
-    job.settle(10);
+    // After a restart of the job all nodes are awaited for a while.
+    job.settle(200);
     CHECK(job.is_ready(id("worker", 0)));
     CHECK(job.record(id("worker", 0)).failures.empty());
     CHECK(job.incarnation(id("trainer", 0)) == (copes ? 1 : 2));
