@@ -277,7 +277,7 @@ TEST_CASE("graph B47, G-d: what cannot be started ends the job, and restarts not
   const mw::detail::instance_exit none = not_started(ENOENT);
   SUBCASE("as the job begins") {
     job.start_master();
-    while (job.starts(id("server", 1)) == 0) {
+    for (int n = 0; n < 20 && job.starts(id("server", 1)) == 0; ++n) {
       job.turn();
       job.let_programs_go_on();
     }
@@ -478,14 +478,14 @@ TEST_CASE("graph G-e: of failures of both kinds each counts for its own time") {
   job.settle(5);
   // By turns it is not ready in its ten minutes, and crashes after one.
   int crashes = 0;
-  while (job.context().job().restart_count == 0 && crashes < 10) {
+  for (int n = 0; n < 10 && job.context().job().restart_count == 0; ++n) {
     const std::uint64_t before = job.incarnation(id("server", 0));
-    for (int n = 0; n < 150 && job.incarnation(id("server", 0)) == before; ++n) {
+    for (int i = 0; i < 150 && job.incarnation(id("server", 0)) == before; ++i) {
       job.turn();
       job.let_programs_go_on();
       job.let_pass(5000);
     }
-    for (int n = 0; n < 12; ++n) {
+    for (int i = 0; i < 12; ++i) {
       job.turn();
       job.let_pass(5000);
     }
