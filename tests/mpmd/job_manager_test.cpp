@@ -717,6 +717,12 @@ TEST_CASE("graph B49: a controller is asked about what is lost with its node") {
     job.heal(node);
     job.settle(10);
     CHECK(job.incarnation(id("worker", 0)) == 1);
+    // Its next failure is another question.
+    REQUIRE(job.end_program(id("worker", 0), 1));
+    job.turn();
+    job.manager().answered(id("worker", 0), 1, true);
+    job.settle(10);
+    CHECK(job.incarnation(id("worker", 0)) == 2);
     CHECK(job.context().job().restart_count == 0);
   }
 }
