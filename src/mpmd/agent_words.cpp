@@ -275,7 +275,9 @@ task<agent_word> receive_word(world& w, rank_t peer) {
         throw std::invalid_argument(
             fmt::format("it speaks version {} of what agents and masters say, and not {}",
                         told.head.version, agent_wire::version));
-      co_return agent_word_from(told.head.kind, text);
+      agent_word word = agent_word_from(told.head.kind, text);
+      word.version = told.head.version;
+      co_return word;
     } catch (const std::invalid_argument& e) {
       trouble = e.what();
     }
