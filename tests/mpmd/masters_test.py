@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 
+import remains
 from several_hosts import Job, lives, until
 from one_etcd import Etcd  # noqa: E402
 
@@ -88,17 +89,18 @@ def what_runs_is_not_forgotten(job):
 
 
 def the_job_ends_once(job):
-    """graph B12, G-f: one result, told by all, and nothing is left."""
+    """graph B12, B64, G-f: one result, told by all, and nothing is left."""
     job.stop_in_order()
+    remains.need_nothing()
 
 
 def what_is_over_can_be_forgotten(job):
     """graph G-f: etcd keeps the end of a job for those who ask, until it is told to forget the job."""
     assert job.ask("wait").returncode == 0, "its end is there for those who ask late"
-    assert job.remains()
+    assert job.keys()
     done = job.ask("forget", secret=False)
     assert done.returncode == 0 and "erased" in done.stdout, done
-    assert not job.remains()
+    assert not job.keys()
     # Again is no error, and the name is free.
     assert job.ask("forget", secret=False).returncode == 0
 
@@ -128,6 +130,7 @@ def main():
               what_is_over_can_be_forgotten, a_standby_begins_no_job_that_was_forgotten]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        remains.begin(folder)
         job = None
         try:
             job = Job(etcd)
@@ -142,6 +145,7 @@ def main():
             if job:
                 job.end()
             etcd.end()
+            remains.end_what_is_left(os.path.realpath(folder))
     return 0
 
 
