@@ -10,11 +10,18 @@ import tempfile
 import time
 
 import remains
-from several_hosts import Job, goal, lives, until
+from several_hosts import LIMIT, Job, goal, lives, until
 from one_etcd import Etcd  # noqa: E402
 
 # How long etcd is away; the issue's time in the long run.
 AWAY = 30 if os.environ.get("MANYWORLDS_TEST_LONG") else 4
+
+DRIVER = """\
+[role.main]
+run = ["/bin/sh", "-c", "while [ ! -e ends ]; do sleep 0.05; done; exit 7"]
+driver = true
+restart = { when = "never" }
+"""
 
 
 def a_standby_leads_when_the_leader_dies(job):
@@ -95,7 +102,7 @@ def what_runs_is_not_forgotten(job):
 
 
 def the_job_ends_once(job):
-    """graph B12, B64, G-f: one result, told by all, and nothing is left."""
+    """graph B11, B64, G-f: one result, told by all, and nothing is left."""
     job.stop_in_order()
     remains.need_nothing()
 
@@ -109,6 +116,35 @@ def what_is_over_can_be_forgotten(job):
     assert not job.keys()
     # Again is no error, and the name is free.
     assert job.ask("forget", secret=False).returncode == 0
+
+
+def a_lease_that_is_lost_as_the_driver_ends_changes_no_result(job):
+    """graph B66: nothing is started again, and the job ends once, with the code of its driver."""
+    again = Job(job.etcd, more=DRIVER)
+    try:
+        again.until_ready()
+        numbers, waits = again.incarnations(), again.start(0, "wait")
+        with open("ends", "w", encoding="ascii"):
+            pass
+        # The driver looks for that every 50 ms.
+        revoked = []
+        for _ in range(5):
+            revoked.append(again.revoke_seat())
+            time.sleep(0.02)
+        assert any(revoked), "no master had the seat"
+        assert waits.wait(LIMIT) == 7
+        codes = [one.wait(LIMIT) for one in (*again.masters, *again.agents.values())]
+        assert codes == [0] * 4, codes
+        assert again.ask("wait").returncode == 7
+        status = again.status()
+        assert status["stage"] == "stopped" and status["job_restarts"] == 0, status
+        assert again.incarnations() == numbers
+        ends = [each["what"] for each in status["events"] if each["what"].startswith("the job is stopped")]
+        assert len(ends) == 1, status["events"]
+        assert again.ask("forget", secret=False).returncode == 0
+        return f"its leases were revoked {sum(revoked)} times, and its term was {status['term']}"
+    finally:
+        again.end()
 
 
 def a_standby_begins_no_job_that_was_forgotten(job):
@@ -133,7 +169,8 @@ def main():
         return 77
     claims = [a_standby_leads_when_the_leader_dies, an_old_master_that_is_resumed_changes_nothing,
               a_lease_that_is_lost_is_no_death, without_etcd_everything_runs_on, what_runs_is_not_forgotten, the_job_ends_once,
-              what_is_over_can_be_forgotten, a_standby_begins_no_job_that_was_forgotten]
+              what_is_over_can_be_forgotten, a_lease_that_is_lost_as_the_driver_ends_changes_no_result,
+              a_standby_begins_no_job_that_was_forgotten]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         remains.begin(folder)
