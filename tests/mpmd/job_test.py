@@ -149,6 +149,52 @@ def a_master_that_dies_while_it_takes_agents_starts_nothing_twice():
     return f"a master was back after {longest:.2f} s at most"
 
 
+def what_controls_others_is_asked_before_they_are_started_again():
+    """graph B44, B45, B49: it copes with the loss of decode.1, and not with that of decode.0, which costs the job a
+    restart, and then its end. Its own death costs those that it controls nothing."""
+    job = Job("asked", f"""\
+name = "asked"
+restart = {{ tries = 1 }}
+[role.trainer]
+run = ["{ROLE_USER}", "controls"]
+ready = "told"
+[role.decode]
+run = ["{ROLE_USER}"]
+count = 2
+ready = "told"
+controller = "trainer"
+[edge.kv]
+from = "trainer"
+to = "decode"
+""")
+    first = job.until_ready(3)
+    os.kill(first["decode.1"], signal.SIGKILL)
+    second = job.until_ready(3, {"decode.1": first["decode.1"]})
+    assert second == {**first, "decode.1": second["decode.1"]}
+    assert "asked about decode.1" in job.log_of("trainer.0", 1)
+
+    os.kill(first["trainer.0"], signal.SIGKILL)
+    third = job.until_ready(3, {"trainer.0": first["trainer.0"]})
+    assert third == {**second, "trainer.0": third["trainer.0"]}
+    os.kill(third["decode.1"], signal.SIGKILL)
+    fourth = job.until_ready(3, {"decode.1": third["decode.1"]})
+    assert fourth == {**third, "decode.1": fourth["decode.1"]}
+    assert "asked about decode.1" in job.log_of("trainer.0", 2)
+    assert job.status()["job_restarts"] == 0
+
+    os.kill(fourth["decode.0"], signal.SIGKILL)
+    fifth = job.until_ready(3, fourth)
+    assert "asked about decode.0" in job.log_of("trainer.0", 2)
+    assert job.status()["job_restarts"] == 1
+    os.kill(fifth["decode.0"], signal.SIGKILL)
+    assert job.process.wait(LIMIT) == 1
+    status = job.status()
+    assert status["stage"] == "stopped" and status["job_restarts"] == 1, status
+    for told in ("decode.0: ", "SIGKILL", "its controller trainer.0 cannot go on without it", "started again 1 times"):
+        assert told in status["why"], status["why"]
+    gone(fifth.values())
+
+
 def a_job_ends_with_the_code_of_its_driver():
     """graph B11, B46, B47."""
     job = Job(
