@@ -195,6 +195,64 @@ to = "decode"
     gone(fifth.values())
 
 
+def what_is_lost_on_three_nodes_is_two_recoveries():
+    """graph B37, B38, over three agents: of an edge that is aligned and one of a role with itself, those alone that had
+    the lost ones as peers hear of it. The replacement of one is lost while it starts."""
+    slow = f"test $MANYWORLDS_INCARNATION = 2 && sleep 1000; exec {ROLE_USER}"
+    job = Job("aligned", f"""\
+name = "aligned"
+[role.upper]
+run = ["/bin/sh", "-c", "{slow}"]
+count = 3
+ready = "told"
+[role.lower]
+run = ["{ROLE_USER}"]
+count = 3
+ready = "told"
+[edge.columns]
+from = "upper"
+to = "lower"
+shape = "aligned"
+[edge.row]
+from = "lower"
+to = "lower"
+shape = "pairs"
+[[place]]
+rule = "spread"
+roles = ["upper", "lower"]
+""", more=["--nodes", "3"])
+    until(lambda: os.path.exists("jobs/aligned/job.json"), "the job cannot be found")
+    agents = [job.agent(node) for node in "bc"]
+    before = job.until_ready(6)
+    nodes = [each["node"] for each in job.status()["instances"]]
+    assert all(nodes.count(node) == 2 for node in ("here", "b", "c")), nodes
+    peers = {f"upper.{n}": {f"lower.{n}"} for n in range(3)}
+    for n in range(3):
+        peers[f"lower.{n}"] = {f"upper.{n}", *(f"lower.{other}" for other in range(3) if other != n)}
+    for instance, its in peers.items():
+        for peer in its:
+            job.log_says(instance, f"peer_came {peer}")
+
+    lost = {"upper.0": before["upper.0"], "lower.1": before["lower.1"]}
+    for pid in lost.values():
+        os.kill(pid, signal.SIGKILL)
+    job.until_ready(5, {"lower.1": lost["lower.1"]})
+    until(lambda: job.of("upper.0")["incarnation"] == 2 and job.of("upper.0").get("pid"), job.status)
+    os.kill(job.of("upper.0")["pid"], signal.SIGKILL)
+    after = job.until_ready(6, lost)
+    assert {k: v for k, v in after.items() if k not in lost}.items() <= before.items(), (before, after)
+    for instance in set(peers) - set(lost):
+        for peer in peers[instance] & set(lost):
+            job.log_says(instance, f"peer_back {peer}")
+        told = {line.split()[1] for line in job.log_of(instance, 1).splitlines() if line.startswith("peer_lost")}
+        assert told == peers[instance] & set(lost), (instance, told)
+    ends = {each["instance"]: (each["incarnation"], each["failures"]) for each in job.status()["instances"]}
+    assert ends == {instance: (1, 0) for instance in peers} | {"upper.0": (3, 2), "lower.1": (2, 1)}, ends
+    assert job.end() == 0
+    assert [agent.wait(LIMIT) for agent in agents] == [0, 0]
+    gone(after.values())
+
+
 def a_job_ends_with_the_code_of_its_driver():
     """graph B11, B46, B47."""
     job = Job(
