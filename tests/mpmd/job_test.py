@@ -253,6 +253,44 @@ roles = ["upper", "lower"]
     gone(after.values())
 
 
+def what_restarts_together_and_loses_two_forms_one_new_epoch():
+    """graph B35, B39, G-e: two of four die at a time. They are one recovery and one failure; the next sums are right."""
+    job = Job("together", f"""\
+name = "together"
+[role.rank]
+run = ["{ROLE_USER}"]
+count = 4
+ready = "told"
+[role.other]
+run = ["{ROLE_USER}"]
+ready = "told"
+[edge.ranks]
+from = "rank"
+to = "rank"
+shape = "group"
+on_loss = "restart_together"
+""")
+    def epochs(rank, incarnation):
+        lines = job.log_of(f"rank.{rank}", incarnation).splitlines()
+        return [line.split()[-1] for line in lines if line.startswith("sums are right")]
+    before = job.until_ready(5)
+    for rank in range(4):
+        job.log_says(f"rank.{rank}", "sums are right")
+    for rank in (1, 2):
+        os.kill(before[f"rank.{rank}"], signal.SIGKILL)
+    after = job.until_ready(5, {k: v for k, v in before.items() if k != "other.0"})
+    assert after["other.0"] == before["other.0"]
+    for rank in range(4):
+        until(lambda: epochs(rank, 2), f"rank {rank} has no sum")  # noqa: B023
+    own = [epochs(rank, 2) for rank in range(4)]
+    assert len(own[0]) == 1 and own == [own[0]] * 4 and own[0] != epochs(0, 1), own
+    ends = [job.of(f"rank.{rank}") for rank in range(4)]
+    assert [each["incarnation"] for each in ends] == [2] * 4, ends
+    assert sum(each["failures"] for each in ends) == 1, ends
+    assert job.end() == 0
+    gone(after.values())
+
+
 def a_job_ends_with_the_code_of_its_driver():
     """graph B11, B46, B47."""
     job = Job(
