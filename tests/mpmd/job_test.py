@@ -291,8 +291,86 @@ on_loss = "restart_together"
     gone(after.values())
 
 
+class SmallGroup:
+    """A control group with little memory, for the programs of a job; nothing where none can be made."""
+
+    def __init__(self):
+        self.path = f"/sys/fs/cgroup/memory/mw-test-{os.getpid()}"
+        self.enter = []
+        try:
+            os.mkdir(self.path)
+            with open(f"{self.path}/memory.limit_in_bytes", "w", encoding="ascii") as file:
+                file.write(str(256 << 20))
+            if os.path.exists(f"{self.path}/memory.oom_control"):
+                self.enter = ["/bin/sh", "-c", f'echo $$ > {self.path}/cgroup.procs && exec "$@"', "sh"]
+        except OSError:
+            pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        def is_removed():
+            try:
+                with open(f"{self.path}/cgroup.procs", encoding="ascii") as file:
+                    for pid in file:
+                        os.kill(int(pid), signal.SIGKILL)
+                os.rmdir(self.path)
+            except (FileNotFoundError, NotADirectoryError):
+                return True
+            except OSError:
+                return False
+            return True
+        until(is_removed, f"{self.path} is in use")
+
+
+def ended_in(small):
+    starts = os.path.abspath("always")
+    kinds = {
+        "well": ("exit 0", "exited with code 0"),
+        "badly": ("exit 3", "exited with code 3"),
+        "killed": ("kill -9 $$", "was ended by SIGKILL"),
+        "faulty": ("ulimit -c 0; kill -11 $$", "was ended by SIGSEGV"),
+    }
+    if small.enter:
+        kinds["hungry"] = (f"exec {sys.executable} -c '[1] * (1 << 28)'", "was killed by the kernel for want of memory")
+    text = 'name = "ends"\n'
+    for role, (words, _) in kinds.items():
+        text += f"""\
+[role.{role}]
+run = ["/bin/sh", "-c", "{words}"]
+count = {{ min = 0, start = 1, max = 1 }}
+restart = {{ when = "never" }}
+"""
+    text += f"""\
+[role.always]
+run = ["/bin/sh", "-c", "date +%s%N >> {starts}; test $(wc -l < {starts}) -gt 3 || exit 0; exec sleep 1000"]
+restart = {{ when = "always", tries = 3 }}
+"""
+    job = Job("ends", text, through=small.enter)
+    until(lambda: job.pids().get("always.0") and job.of("always.0")["incarnation"] == 4, job.status)
+    for role, (_, told) in kinds.items():
+        until(lambda: told in job.of(f"{role}.0").get("last_end", ""), job.status)  # noqa: B023
+        assert job.of(f"{role}.0")["incarnation"] == 1, job.status()
+    assert (job.of("well.0")["last_code"], job.of("badly.0")["last_code"]) == (0, 3)
+    always = job.of("always.0")
+    assert "exited with code 0" in always["last_end"] and always["failures"] == 3, always
+    with open(starts, encoding="ascii") as file:
+        times = [int(line) / 1e9 for line in file]
+    pauses = [b - a for a, b in zip(times, times[1:])]
+    assert all(pause > least for pause, least in zip(pauses, (0.045, 0.095, 0.195))), pauses
+    assert job.end() == 0
+    return "pauses of " + ", ".join(f"{pause * 1000:.0f}" for pause in pauses) + " ms"
+
+
+def what_ended_an_instance_is_told_apart():
+    """graph B47, B48: also what is always started again, each time after a longer pause."""
+    with SmallGroup() as small:
+        return ended_in(small)
+
+
 def a_job_ends_with_the_code_of_its_driver():
-    """graph B11, B46, B47."""
+    """graph B11, B46."""
     job = Job(
         "drives",
         graph(
