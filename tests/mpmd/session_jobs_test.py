@@ -6,7 +6,7 @@ usage: session_jobs_test.py MWGRAPH SESSION_ROLE_USER
 import os
 import signal
 
-from one_host import LIMIT, ROLE_USER, Job, gone, run
+from one_host import LIMIT, ROLE_USER, Job, gone, run, until
 
 
 def without(pids, instance):
@@ -28,9 +28,13 @@ restart = {{ tries = 10, per = "1m" }}
 
 
 def a_role_is_a_session_that_keeps_its_losses_to_itself():
-    """graph: a worker is killed, stopped, and all of them at once; nothing else starts again."""
-    job = Job("session", graph("session"))
+    """graph: over two agents, a worker is killed, stopped, and all of them at once; nothing else starts again."""
+    job = Job("session", graph("session", '[[place]]\nrule = "spread"\nroles = ["tp"]\n'), more=["--nodes", "2"])
+    until(lambda: os.path.exists("jobs/session/job.json"), "the job cannot be found")
+    agent = job.agent("b")
     before = job.until_ready(4)
+    places = {each["instance"]: each["node"] for each in job.status()["instances"]}
+    assert sorted(places.values()) == ["b", "b", "here", "here"], places
     job.log_says("tp.0", "the sums are right")
     os.kill(before["tp.2"], signal.SIGKILL)
     after = job.until_ready(4, {"tp.2": before["tp.2"]})
@@ -50,7 +54,9 @@ def a_role_is_a_session_that_keeps_its_losses_to_itself():
     job.log_says("tp.0", "the sums are right", 4)
     assert job.pids()["tp.0"] == before["tp.0"]
     assert "a wrong sum" not in job.ask("logs", "tp.0").stdout
-    assert job.end() == 0
+    # Those that are started again are where placement had them.
+    assert places == {each["instance"]: each["node"] for each in job.status()["instances"]}
+    assert job.end() == 0 == agent.wait(LIMIT)
     job.log_says("tp.1", "worked")
     gone([*before.values(), *after.values(), *again.values()])
 
