@@ -9,22 +9,33 @@ import sys
 import tempfile
 import time
 
-from several_hosts import Job, lives, until
+import remains
+from several_hosts import LIMIT, Job, goal, lives, until
 from one_etcd import Etcd  # noqa: E402
 
 # How long etcd is away; the issue's time in the long run.
 AWAY = 30 if os.environ.get("MANYWORLDS_TEST_LONG") else 4
 
+DRIVER = """\
+[role.main]
+run = ["/bin/sh", "-c", "while [ ! -e ends ]; do sleep 0.05; done; exit 7"]
+driver = true
+restart = { when = "never" }
+"""
+
 
 def a_standby_leads_when_the_leader_dies(job):
     """graph B56, B67, G-a, G-c: the leader's death is seen by its standby, and nothing is started again."""
-    before = job.until_ready()
+    before, longest = job.until_ready(), 0.0
     for _ in range(2):
         term = job.status()["term"]
         assert all(each.poll() is None for each in job.masters), "one that stands by does not end"
+        began = time.monotonic()
         job.kill_leader()
         job.until_term_above(term)
+        longest = max(longest, time.monotonic() - began)
         assert job.until_ready() == before
+    return goal("a standby led after", longest, 1)
 
 
 def an_old_master_that_is_resumed_changes_nothing(job):
@@ -68,12 +79,15 @@ def a_lease_that_is_lost_is_no_death(job):
 
 
 def without_etcd_everything_runs_on(job):
-    """graph B65: a death while etcd is away is handled when it is back."""
+    """graph B65: edges carry on, and a death while etcd is away is handled when it is back."""
     before = job.until_ready()
     job.etcd.process.send_signal(signal.SIGSTOP)
-    time.sleep(AWAY / 2)
-    os.kill(before["decode.0"], signal.SIGKILL)
-    time.sleep(AWAY / 2)
+    for lost in (None, "decode.0"):
+        if lost:
+            os.kill(before[lost], signal.SIGKILL)
+        rounds = job.rounds("decode.1")
+        time.sleep(AWAY / 2)
+        until(lambda: job.rounds("decode.1") > rounds, "the edge of decode.1 stands still")
     assert lives(before["decode.1"]) and lives(before["prefill.0"])
     job.etcd.process.send_signal(signal.SIGCONT)
     after = job.until_ready({"decode.0": before["decode.0"]})
@@ -88,19 +102,49 @@ def what_runs_is_not_forgotten(job):
 
 
 def the_job_ends_once(job):
-    """graph B12, G-f: one result, told by all, and nothing is left."""
+    """graph B11, B64, G-f: one result, told by all, and nothing is left."""
     job.stop_in_order()
+    remains.need_nothing()
 
 
 def what_is_over_can_be_forgotten(job):
     """graph G-f: etcd keeps the end of a job for those who ask, until it is told to forget the job."""
     assert job.ask("wait").returncode == 0, "its end is there for those who ask late"
-    assert job.remains()
+    assert job.keys()
     done = job.ask("forget", secret=False)
     assert done.returncode == 0 and "erased" in done.stdout, done
-    assert not job.remains()
+    assert not job.keys()
     # Again is no error, and the name is free.
     assert job.ask("forget", secret=False).returncode == 0
+
+
+def a_lease_that_is_lost_as_the_driver_ends_changes_no_result(job):
+    """graph B66: nothing is started again, and the job ends once, with the code of its driver."""
+    again = Job(job.etcd, more=DRIVER)
+    try:
+        again.until_ready()
+        numbers, waits = again.incarnations(), again.start(0, "wait")
+        with open("ends", "w", encoding="ascii"):
+            pass
+        # The driver looks for that every 50 ms.
+        revoked = []
+        for _ in range(5):
+            revoked.append(again.revoke_seat())
+            time.sleep(0.02)
+        assert any(revoked), "no master had the seat"
+        assert waits.wait(LIMIT) == 7
+        codes = [one.wait(LIMIT) for one in (*again.masters, *again.agents.values())]
+        assert codes == [0] * 4, codes
+        assert again.ask("wait").returncode == 7
+        status = again.status()
+        assert status["stage"] == "stopped" and status["job_restarts"] == 0, status
+        assert again.incarnations() == numbers
+        ends = [each["what"] for each in status["events"] if each["what"].startswith("the job is stopped")]
+        assert len(ends) == 1, status["events"]
+        assert again.ask("forget", secret=False).returncode == 0
+        return f"its leases were revoked {sum(revoked)} times, and its term was {status['term']}"
+    finally:
+        again.end()
 
 
 def a_standby_begins_no_job_that_was_forgotten(job):
@@ -125,9 +169,11 @@ def main():
         return 77
     claims = [a_standby_leads_when_the_leader_dies, an_old_master_that_is_resumed_changes_nothing,
               a_lease_that_is_lost_is_no_death, without_etcd_everything_runs_on, what_runs_is_not_forgotten, the_job_ends_once,
-              what_is_over_can_be_forgotten, a_standby_begins_no_job_that_was_forgotten]
+              what_is_over_can_be_forgotten, a_lease_that_is_lost_as_the_driver_ends_changes_no_result,
+              a_standby_begins_no_job_that_was_forgotten]
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        remains.begin(folder)
         job = None
         try:
             job = Job(etcd)
@@ -142,6 +188,7 @@ def main():
             if job:
                 job.end()
             etcd.end()
+            remains.end_what_is_left(os.path.realpath(folder))
     return 0
 
 

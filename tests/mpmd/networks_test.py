@@ -11,7 +11,8 @@ import sys
 import tempfile
 import time
 
-from several_hosts import LIMIT, Job
+import remains
+from several_hosts import LIMIT, Job, goal
 from one_etcd import Etcd  # noqa: E402
 from own_network import WiredNetworks  # noqa: E402
 
@@ -59,6 +60,7 @@ class Network:
         self.networks = networks
         self.job = self.keeper = None
         self.etcd = Etcd(networks.address(0), networks.inside(0))
+        remains.begin(os.getcwd())
         with open("secret", "w", encoding="ascii") as file:
             file.write("5" * 64 + "\n")
         os.chmod("secret", 0o600)
@@ -142,7 +144,7 @@ def a_master_that_is_cut_off_is_followed_and_then_refused(net):
     assert old.poll() is None
     assert job.until_ready() == after
     assert job.incarnations() == {**numbers, "decode.1": numbers["decode.1"] + 1}
-    return f"another master leads after {took:.1f} s"
+    return goal("another master led after", took, LEASE + 1)
 
 
 def what_was_said_in_an_old_term_is_refused(net):
@@ -156,8 +158,9 @@ def what_was_said_in_an_old_term_is_refused(net):
 
 
 def the_job_ends_in_order(net):
-    """graph B75, G-f."""
+    """graph B64, B75, G-f."""
     net.job.stop_in_order()
+    remains.need_nothing()
 
 
 def main():
@@ -188,6 +191,7 @@ def main():
             if net:
                 net.end()
             networks.remove()
+            remains.end_what_is_left(os.path.realpath(folder))
     return 0
 
 

@@ -1,13 +1,24 @@
 """Jobs of mwgraph on this machine, for tests: each in the folder "jobs" of the working folder."""
+import glob
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+
+import remains
 
 MWGRAPH, ROLE_USER = (os.path.abspath(path) for path in sys.argv[1:3])
 LIMIT = 30  # of each wait, on a machine that is busy
+
+
+def goal(what, took, at_most):
+    """Returns in words what was measured, in seconds. That it reaches its goal is claimed in the long run alone, as a
+    machine may be busy."""
+    assert took <= at_most or not os.environ.get("MANYWORLDS_TEST_LONG"), (what, took, at_most)
+    return f"{what} {took * 1000:.0f} ms"
 
 
 def until(condition, why):
@@ -41,11 +52,11 @@ shape = "pairs"
 
 
 class Job:
-    def __init__(self, name, text, how="run", more=()):
+    def __init__(self, name, text, how="run", more=(), through=()):
         self.name = name
         with open(f"{name}.toml", "w", encoding="utf-8") as file:
             file.write(text)
-        line = [MWGRAPH, how, f"{name}.toml", "--folder", os.path.abspath("jobs"), *more]
+        line = [*through, MWGRAPH, how, f"{name}.toml", "--folder", os.path.abspath("jobs"), *more]
         with open(f"{name}.out", "w", encoding="utf-8") as out:
             self.process = subprocess.Popen(line, stdout=out, stderr=out)
 
@@ -70,17 +81,36 @@ class Job:
         while time.monotonic() < until:
             pids = self.pids()
             if len(pids) == count and all(pids.get(k) != v for k, v in (other_than or {}).items()):
+                remains.look()
                 return pids
             time.sleep(0.05)
         self.fail(f"{count} are not ready: {self.ask('status').stdout}")
 
-    def log_says(self, instance, text):
+    def log_of(self, instance, incarnation):
+        """Returns what one incarnation has printed."""
+        with open(f"jobs/{self.name}/logs/{instance}/{incarnation}.log", encoding="utf-8") as file:
+            return file.read()
+
+    def of(self, instance):
+        """Returns how an instance stands."""
+        def found():
+            return [each for each in self.status()["instances"] if each["instance"] == instance]
+        return until(found, lambda: f"{instance} is not there: {self.ask('status').stdout}")[0]
+
+    def event(self, text):
+        """Returns when an event began with that text, in seconds as the clock tells them."""
+        def found():
+            return [each["time"] / 1000 for each in self.status()["events"] if each["what"].startswith(text)]
+        return until(found, lambda: f"{text!r} has not happened: {self.ask('events').stdout}")[-1]
+
+    def log_says(self, instance, text, times=1):
+        """Waits until the instance has said that so often."""
         until = time.monotonic() + LIMIT
         while time.monotonic() < until:
-            if text in self.ask("logs", instance).stdout:
+            if self.ask("logs", instance).stdout.count(text) >= times:
                 return
             time.sleep(0.05)
-        self.fail(f"{instance} does not say {text!r}: {self.ask('logs', instance).stdout}")
+        self.fail(f"{instance} does not say {text!r} {times} times: {self.ask('logs', instance).stdout}")
 
     def count(self, instance):
         """Returns the last number that it has printed as recorded."""
@@ -106,7 +136,7 @@ class Job:
     def agent(self, node):
         """Starts another agent of the job."""
         line = [MWGRAPH, "agent", self.name, "--node", node, "--folder", os.path.abspath("jobs"),
-                "--log-dir", os.path.abspath(f"logs-{node}")]
+                "--log-dir", os.path.abspath(f"jobs/{self.name}/logs")]
         with open(f"{self.name}.{node}.out", "a", encoding="utf-8") as out:
             return subprocess.Popen(line, stdout=out, stderr=out)
 
@@ -125,8 +155,6 @@ class Job:
         return self.process.wait(LIMIT)
 
     def fail(self, why):
-        with open(f"{self.name}.out", encoding="utf-8") as out:
-            print(out.read(), file=sys.stderr)
         self.process.kill()
         raise AssertionError(why)
 
@@ -151,23 +179,21 @@ def gone(pids):
         time.sleep(0.02)
 
 
-def left_in(folder):
-    """Returns the processes, this one apart, the command lines of which name that folder."""
-    found = []
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+def run(claims):
+    """Runs claims in a folder of their own, and prints what they return. Nothing may be left of their jobs."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        remains.begin(folder)
         try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if folder.encode() in file.read() and pid != os.getpid():
-                    found.append(pid)
-        except OSError:
-            continue
-    return found
-
-
-def end_what_is_left(folder):
-    """A claim that failed leaves its job: its programs end with it."""
-    for pid in left_in(folder):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+            for claim in claims:
+                began = time.monotonic()
+                said = claim()
+                print(f"{claim.__name__.replace('_', ' ')}: {time.monotonic() - began:.1f} s {said or ''}", flush=True)
+            remains.need_nothing()
+        except BaseException:
+            for name in sorted(glob.glob("*.out")):
+                with open(name, encoding="utf-8") as out:
+                    print(f"--- {name}\n{out.read()[-8000:]}", file=sys.stderr)
+            raise
+        finally:
+            remains.end_what_is_left(os.path.realpath(folder))

@@ -7,10 +7,9 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import time
 
-from one_host import LIMIT, Job, end_what_is_left, left_in, until
+from one_host import LIMIT, Job, run, until
 
 PRETRAIN_USER, INFERENCE_USER = (os.path.abspath(path) for path in sys.argv[2:4])
 PRIME, RANKS, STEPS = 1_000_000_007, 4, 50
@@ -190,14 +189,4 @@ def inference_without_a_prefill_has_no_capacity():
     job.end()
 
 
-with tempfile.TemporaryDirectory() as folder:
-    os.chdir(folder)
-    try:
-        for name, claim in list(globals().items()):
-            if callable(claim) and name.startswith(("ranks_", "inference_")):
-                began = time.monotonic()
-                said = claim()
-                print(f"{name.replace('_', ' ')}: {time.monotonic() - began:.1f} s {said or ''}", flush=True)
-        until(lambda: not left_in(os.path.realpath(folder)), lambda: str(left_in(os.path.realpath(folder))))
-    finally:
-        end_what_is_left(os.path.realpath(folder))
+run([claim for name, claim in globals().items() if callable(claim) and name.startswith(("ranks_", "inference_"))])

@@ -5,19 +5,8 @@ usage: session_jobs_test.py MWGRAPH SESSION_ROLE_USER
 """
 import os
 import signal
-import tempfile
-import time
 
-from one_host import LIMIT, ROLE_USER, Job, end_what_is_left, gone
-
-
-def until_said(job, instance, text, times):
-    """Waits until the instance has said that so often."""
-    end = time.monotonic() + LIMIT
-    while job.ask("logs", instance).stdout.count(text) < times:
-        if time.monotonic() > end:
-            job.fail(f"{instance} does not say {text!r} {times} times: {job.ask('logs', instance).stdout}")
-        time.sleep(0.05)
+from one_host import LIMIT, ROLE_USER, Job, gone, run, until
 
 
 def without(pids, instance):
@@ -39,29 +28,35 @@ restart = {{ tries = 10, per = "1m" }}
 
 
 def a_role_is_a_session_that_keeps_its_losses_to_itself():
-    """graph: a worker is killed, stopped, and all of them at once; nothing else starts again."""
-    job = Job("session", graph("session"))
+    """graph: over two agents, a worker is killed, stopped, and all of them at once; nothing else starts again."""
+    job = Job("session", graph("session", '[[place]]\nrule = "spread"\nroles = ["tp"]\n'), more=["--nodes", "2"])
+    until(lambda: os.path.exists("jobs/session/job.json"), "the job cannot be found")
+    agent = job.agent("b")
     before = job.until_ready(4)
+    places = {each["instance"]: each["node"] for each in job.status()["instances"]}
+    assert sorted(places.values()) == ["b", "b", "here", "here"], places
     job.log_says("tp.0", "the sums are right")
     os.kill(before["tp.2"], signal.SIGKILL)
     after = job.until_ready(4, {"tp.2": before["tp.2"]})
     assert without(after, "tp.2") == without(before, "tp.2")
-    until_said(job, "tp.0", "the sums are right", 2)
+    job.log_says("tp.0", "the sums are right", 2)
     assert "a call failed" in job.ask("logs", "tp.0").stdout
 
     # One that stands still ends only by force.
     os.kill(after["tp.1"], signal.SIGSTOP)
-    until_said(job, "tp.0", "the sums are right", 3)
+    job.log_says("tp.0", "the sums are right", 3)
     again = job.until_ready(4, {"tp.1": after["tp.1"]})
     assert again["tp.0"] == before["tp.0"] and again["tp.3"] == before["tp.3"]
     assert "its session has lost it" in job.ask("events").stdout, job.ask("events").stdout
 
     for worker in ("tp.1", "tp.2", "tp.3"):
         os.kill(again[worker], signal.SIGKILL)
-    until_said(job, "tp.0", "the sums are right", 4)
+    job.log_says("tp.0", "the sums are right", 4)
     assert job.pids()["tp.0"] == before["tp.0"]
     assert "a wrong sum" not in job.ask("logs", "tp.0").stdout
-    assert job.end() == 0
+    # Those that are started again are where placement had them.
+    assert places == {each["instance"]: each["node"] for each in job.status()["instances"]}
+    assert job.end() == 0 == agent.wait(LIMIT)
     job.log_says("tp.1", "worked")
     gone([*before.values(), *after.values(), *again.values()])
 
@@ -71,17 +66,17 @@ def a_sessions_workers_stay_when_their_controller_dies():
     job = Job("adopts", graph("adopts", '[role.forgetful]\nrun = ["/bin/sleep", "1000"]\n'))
     before = job.until_ready(5)
     for controllers in (1, 2):
-        until_said(job, "tp.0", "the sums are right", controllers)
+        job.log_says("tp.0", "the sums are right", controllers)
         os.kill(job.pids()["tp.0"], signal.SIGKILL)
         pids = job.until_ready(5, {"tp.0": before["tp.0"]})
         assert without(pids, "tp.0") == without(before, "tp.0")
         before = pids
-    until_said(job, "tp.0", "the sums are right", 3)
+    job.log_says("tp.0", "the sums are right", 3)
     # A worker that stands still does not keep the next controller from its session.
     os.kill(before["tp.3"], signal.SIGSTOP)
     os.kill(before["tp.0"], signal.SIGKILL)
     pids = job.until_ready(5, {"tp.0": before["tp.0"], "tp.3": before["tp.3"]})
-    until_said(job, "tp.0", "the sums are right", 4)
+    job.log_says("tp.0", "the sums are right", 4)
     assert pids["tp.1"] == before["tp.1"] and pids["tp.2"] == before["tp.2"]
     assert job.end() == 0
     gone([*before.values(), *pids.values()])
@@ -96,7 +91,7 @@ def a_worker_that_is_lost_while_others_are_awaited_comes_again():
     os.kill(early["tp.1"], signal.SIGKILL)
     pids = job.until_ready(4, {"tp.1": early["tp.1"]})
     assert pids["tp.2"] == early["tp.2"]
-    until_said(job, "tp.0", "the sums are right", 1)
+    job.log_says("tp.0", "the sums are right", 1)
     (controller,) = [i for i in job.status()["instances"] if i["instance"] == "tp.0"]
     assert controller["incarnation"] == 1 and controller["failures"] == 0, controller
     assert job.end() == 0
@@ -115,17 +110,5 @@ def a_session_that_is_closed_ends_its_job_in_order():
         job.log_says(worker, "worked")
 
 
-with tempfile.TemporaryDirectory() as folder:
-    os.chdir(folder)
-    try:
-        for claim in (
-            a_role_is_a_session_that_keeps_its_losses_to_itself,
-            a_sessions_workers_stay_when_their_controller_dies,
-            a_worker_that_is_lost_while_others_are_awaited_comes_again,
-            a_session_that_is_closed_ends_its_job_in_order,
-        ):
-            began = time.monotonic()
-            claim()
-            print(f"{claim.__name__.replace('_', ' ')}: {time.monotonic() - began:.1f} s", flush=True)
-    finally:
-        end_what_is_left(os.path.realpath(folder))
+run([a_role_is_a_session_that_keeps_its_losses_to_itself, a_sessions_workers_stay_when_their_controller_dies,
+     a_worker_that_is_lost_while_others_are_awaited_comes_again, a_session_that_is_closed_ends_its_job_in_order])

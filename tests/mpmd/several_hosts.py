@@ -1,11 +1,13 @@
 """A job of two nodes with two masters, for tests: its context and its meeting are in etcd."""
 import base64
+import glob
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 
 for folder in ("launch", "process"):
@@ -13,6 +15,9 @@ for folder in ("launch", "process"):
 
 MWGRAPH, ROLE_USER = (os.path.abspath(path) for path in sys.argv[1:3])
 LIMIT = 60  # of each wait, on a machine that is busy
+
+import remains  # noqa: E402
+from one_host import goal, lives  # noqa: E402, F401
 
 GRAPH = f"""\
 name = "kept"
@@ -40,25 +45,19 @@ def until(condition, why):
         time.sleep(0.05)
 
 
-def lives(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 class Job:
     """`hosts` are the commands that run words on the host of etcd and node "a", of the first, and of the second
     master; node "b" is on the last one."""
 
-    def __init__(self, etcd, hosts=([], [], []), addresses=("127.0.0.1",) * 3, secret=("--insecure",)):
+    def __init__(self, etcd, hosts=([], [], []), addresses=("127.0.0.1",) * 3, secret=("--insecure",),
+                 more=""):
         self.etcd = etcd
         self.hosts = hosts
         self.addresses = addresses
         self.where = ["kept", "--store", f"etcd://{etcd.endpoint}", *secret]
         with open("kept.toml", "w", encoding="utf-8") as file:
-            file.write(GRAPH)
+            file.write(GRAPH + more)
+        self.count = 3 + more.count("[role.")
         self.all = []
         self.masters = [self.master(0)]
         # So that it is known which one leads at first.
@@ -113,8 +112,18 @@ class Job:
         def ready():
             pids = self.pids()
             others = all(pids.get(k) != v for k, v in (other_than or {}).items())
-            return pids if len(pids) == 3 and others else None
-        return until(ready, lambda: f"{self.status()}\n{self.said()}")
+            return pids if len(pids) == self.count and others else None
+        pids = until(ready, lambda: f"{self.status()}\n{self.said()}")
+        remains.look()
+        return pids
+
+    @staticmethod
+    def rounds(instance):
+        """Returns how many rounds its edges have made, as its last incarnation has printed."""
+        log = max(glob.glob(f"logs-*/{instance}/*.log"), key=lambda path: int(os.path.basename(path)[:-4]))
+        with open(log, encoding="utf-8") as file:
+            told = [line.split()[1] for line in file if line.startswith("rounds ") and line.endswith("\n")]
+        return int(told[-1]) if told else 0
 
     def etcd_says(self, call, **asked):
         request = urllib.request.Request(f"http://{self.etcd.endpoint}/v3/{call}", json.dumps(asked).encode())
@@ -129,7 +138,18 @@ class Job:
         found = self.etcd_says("kv/range", key=key).get("kvs", [])
         return (base64.b64decode(found[0]["value"]).decode(), found[0].get("lease", "0")) if found else None
 
-    def remains(self):
+    def revoke_seat(self):
+        """Takes the lease from the master that has the seat, and returns whether there was one."""
+        seat = self.seat()
+        if not seat or seat[1] == "0":
+            return False
+        try:
+            self.etcd_says("lease/revoke", ID=seat[1])
+        except urllib.error.HTTPError:
+            return False  # It has ended meanwhile.
+        return True
+
+    def keys(self):
         """Returns how many keys etcd has, where this job is the only one that uses it."""
         first, last = (base64.b64encode(key).decode() for key in (b"manyworlds/", b"manyworlds0"))
         return int(self.etcd_says("kv/range", key=first, range_end=last, count_only=True).get("count", 0))

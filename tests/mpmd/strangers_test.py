@@ -7,11 +7,8 @@ import concurrent.futures
 import json
 import os
 import subprocess
-import sys
-import tempfile
-import time
 
-from one_host import LIMIT, MWGRAPH, Job, end_what_is_left, gone, graph, parent_of, until
+from one_host import LIMIT, MWGRAPH, Job, gone, graph, parent_of, run, until
 from strangers import Recorder, connected, garbage, listening_ports, say
 
 
@@ -131,14 +128,4 @@ def a_job_that_strangers_reach_ends_in_order():
     assert all(each["incarnation"] == 1 for each in status["instances"]), status
 
 
-with tempfile.TemporaryDirectory() as folder:
-    os.chdir(folder)
-    try:
-        began = time.monotonic()
-        a_job_that_strangers_reach_ends_in_order()
-        print(f"a job that strangers reach ends in order: {time.monotonic() - began:.1f} s")
-    finally:
-        if sys.exc_info()[0] and os.path.exists("target.out"):
-            with open("target.out", encoding="utf-8") as out:
-                print(out.read(), file=sys.stderr)
-        end_what_is_left(os.path.realpath(folder))
+run([a_job_that_strangers_reach_ends_in_order])
