@@ -110,9 +110,20 @@ TEST_CASE("graph B60: after a term is taken, no write under way of the older is 
         for (int i = 1; !end.kind && !must_end; ++i) {
           end = context_trouble_of(kept->write(term, one_change("n", std::to_string(i))));
           if (!end.kind) acknowledged = i;
+          // SQLite's locks are not fair: without a pause the next one may wait for 5 s.
+          std::this_thread::sleep_for(2ms);
         }
         has_ended = true;
       });
+      // Also where the other master throws.
+      const struct ending {
+        std::atomic<bool>& must_end;
+        std::thread& old;
+        ~ending() {
+          must_end = true;
+          if (old.joinable()) old.join();
+        }
+      } at_last{must_end, old};
       CHECK(eventually([&] { return acknowledged >= 1 + round; }));
       const auto next = connect();
       take_next_term(*next);
