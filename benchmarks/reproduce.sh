@@ -18,8 +18,10 @@ build_mwbench() {
   require_packages "${build_packages[@]}"
   say "building mwbench, in $folder" >&2
   configure "$folder" --buildtype=release -Dlibrary_only=false -Dbenchmarks=enabled \
-    -Dtests=disabled -Dexamples=disabled -Dtools=disabled >&2
-  ninja -C "$folder" benchmarks/mwbench benchmarks/mwbench-first >&2
+    -Dtests=disabled -Dexamples=disabled >&2
+  local targets=(benchmarks/mwbench benchmarks/mwbench-first) graphs=(benchmarks/mwbench-graph src/tools/mwgraph)
+  if ninja -C "$folder" -n "${graphs[@]}" >/dev/null 2>&1; then targets+=("${graphs[@]}"); fi
+  ninja -C "$folder" "${targets[@]}" >&2
   mwbench=$folder/benchmarks/mwbench
 }
 
@@ -71,6 +73,18 @@ ask_ourselves() {
   python3 "$here/markdown.py" "$folder/$1.json" > "$folder/$1.md"
 }
 
+# Jobs of roles: a program of its own, which is there where the library for them is built.
+ask_graphs() {
+  is_asked graphs || return 0
+  local program=${mwbench%/*}/mwbench-graph tool=${mwbench%/*}/../src/tools/mwgraph
+  if ! [ -x "$program" ] || ! [ -x "$tool" ]; then
+    echo "graphs: left out, since $program or $tool is not built" >&2
+    return 0
+  fi
+  echo "--- graphs, $(date -u +%T)" >&2
+  "$program" --json --mwgraph "$(realpath "$tool")" "$@" > "$folder/graphs.json"
+}
+
 if [ $quick = yes ]; then
   few=(--rounds 1 --inner-rounds 1 --pings 2000)
   compare p2p compare.py --question p2p --sizes 8,64K,1M "${few[@]}"
@@ -96,6 +110,7 @@ if [ $quick = yes ]; then
   compare store store.py --rounds 1 --count 500 --clients 100
   ask_ourselves launch 'process --repeat 10' 'rendezvous --repeat 1'
   compare launchers launch.py --rounds 1 --runs 20 --kills 4 --idle 2 --restarts 20
+  ask_graphs --kills 2 --seconds 6 --processes 20
 else
   compare p2p compare.py --question p2p --rounds 3
   compare pairs compare.py --question pairs
@@ -122,6 +137,7 @@ else
   compare store store.py
   ask_ourselves launch 'process --touched 0' 'process --touched 1024' 'rendezvous --repeat 20'
   compare launchers launch.py
+  ask_graphs --kills 100
 fi
 for name in p2p collectives-2 collectives-4 worlds; do
   is_asked $name || continue
