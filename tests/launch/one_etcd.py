@@ -1,4 +1,4 @@
-"""An etcd for a test."""
+"""An etcd for a test, of one member or of three."""
 import os
 import shutil
 import socket
@@ -16,24 +16,31 @@ def free_port():
 
 
 class Etcd:
-    """One member with its data in memory, at this address; `through` is the command that runs it elsewhere."""
+    """A member with its data in memory, at this address; `through` is the command that runs it elsewhere. It is alone,
+    or that one of several, the ports of which are given for clients and for peers."""
 
-    def __init__(self, address="127.0.0.1", through=()):
+    def __init__(self, address="127.0.0.1", through=(), number=0, ports=None):
         program = shutil.which("etcd")
         if not program:
             raise FileNotFoundError("etcd is not installed")
         self.folder = tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-        ports = [free_port(), free_port()]
-        self.endpoint = f"{address}:{ports[0]}"
-        client, peer = (f"http://{address}:{port}" for port in ports)
+        self.ports = ports or [(free_port(), free_port())]
+        self.port = self.ports[number][0]
+        self.endpoint = f"{address}:{self.port}"
+        client, peer = (f"http://{address}:{port}" for port in self.ports[number])
+        all_of_it = ",".join(f"m{n}=http://{address}:{peers}" for n, (_, peers) in enumerate(self.ports))
         self.process = subprocess.Popen(
-            [*through, program, "--data-dir", self.folder, "--listen-client-urls", client,
+            [*through, program, "--name", f"m{number}", "--data-dir", self.folder, "--listen-client-urls", client,
              "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-             "--initial-cluster", f"default={peer}", "--unsafe-no-fsync", "--log-level", "error"],
+             "--initial-cluster", all_of_it, "--unsafe-no-fsync", "--log-level", "error"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if len(self.ports) == 1:
+            self.wait()
+
+    def wait(self):
         end = time.monotonic() + LIMIT
         while time.monotonic() < end:
-            if self.listens(ports[0]):
+            if self.listens(self.port):
                 return
             time.sleep(0.02)
         self.end()
@@ -52,3 +59,18 @@ class Etcd:
         self.process.kill()
         self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class ThreeEtcds:
+    """A cluster of three, which goes on when one of them is killed."""
+
+    def __init__(self):
+        ports = [(free_port(), free_port()) for _ in range(3)]
+        self.members = [Etcd(number=n, ports=ports) for n in range(3)]
+        for each in self.members:
+            each.wait()
+        self.endpoint = ",".join(each.endpoint for each in self.members)
+
+    def end(self):
+        for each in self.members:
+            each.end()

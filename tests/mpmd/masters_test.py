@@ -11,7 +11,7 @@ import time
 
 import remains
 from several_hosts import LIMIT, Job, goal, lives, until
-from one_etcd import Etcd  # noqa: E402
+from one_etcd import Etcd, ThreeEtcds  # noqa: E402
 
 # How long etcd is away; the issue's time in the long run.
 AWAY = 30 if os.environ.get("MANYWORLDS_TEST_LONG") else 4
@@ -161,6 +161,28 @@ def a_standby_begins_no_job_that_was_forgotten(job):
         again.end()
 
 
+def an_etcd_of_three_may_lose_a_member(job):
+    """graph B65: the one that all ask first is killed; a death and a master's death are handled as ever."""
+    three = ThreeEtcds()
+    again = None
+    try:
+        again = Job(three)
+        before = again.until_ready()
+        three.members[0].process.kill()
+        os.kill(before["decode.0"], signal.SIGKILL)
+        after = again.until_ready({"decode.0": before["decode.0"]})
+        assert {**after, "decode.0": 0} == {**before, "decode.0": 0}
+        term = again.status()["term"]
+        again.kill_leader()
+        again.until_term_above(term)
+        assert again.until_ready() == after
+        again.stop_in_order()
+    finally:
+        if again:
+            again.end()
+        three.end()
+
+
 def main():
     try:
         etcd = Etcd()
@@ -171,6 +193,8 @@ def main():
               a_lease_that_is_lost_is_no_death, without_etcd_everything_runs_on, what_runs_is_not_forgotten, the_job_ends_once,
               what_is_over_can_be_forgotten, a_lease_that_is_lost_as_the_driver_ends_changes_no_result,
               a_standby_begins_no_job_that_was_forgotten]
+    if os.environ.get("MANYWORLDS_TEST_LONG"):
+        claims.append(an_etcd_of_three_may_lose_a_member)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         remains.begin(folder)

@@ -12,7 +12,7 @@ import tempfile
 import time
 
 import remains
-from several_hosts import LIMIT, Job, goal
+from several_hosts import LIMIT, MWGRAPH, Job, goal
 from one_etcd import Etcd  # noqa: E402
 from own_network import WiredNetworks  # noqa: E402
 
@@ -157,6 +157,14 @@ def what_was_said_in_an_old_term_is_refused(net):
     assert job.until_ready() == before and job.status()["term"] == term
 
 
+def an_agent_that_others_reach_needs_a_secret(net):
+    """graph B75: no agent beyond loopback without one."""
+    job = net.job
+    line = [*job.hosts[2], MWGRAPH, "agent", *job.where[:3], "--node", "c"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "--secret-file" in done.stderr, done
+
+
 def the_job_ends_in_order(net):
     """graph B64, B75, G-f."""
     net.job.stop_in_order()
@@ -179,7 +187,8 @@ def main():
             net = Network(networks)
             for claim in (what_agents_have_said_is_refused_when_it_is_repeated,
                           a_master_that_is_cut_off_is_followed_and_then_refused,
-                          what_was_said_in_an_old_term_is_refused, the_job_ends_in_order):
+                          what_was_said_in_an_old_term_is_refused, an_agent_that_others_reach_needs_a_secret,
+                          the_job_ends_in_order):
                 began = time.monotonic()
                 said = claim(net)
                 print(f"{claim.__name__.replace('_', ' ')}: {time.monotonic() - began:.1f} s {said or ''}", flush=True)
