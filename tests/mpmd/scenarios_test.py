@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 
-from one_host import LIMIT, Job, run, until
+from one_host import LIMIT, Job, goal, gone, run, until
 
 PRETRAIN_USER, INFERENCE_USER = (os.path.abspath(path) for path in sys.argv[2:4])
 PRIME, RANKS, STEPS = 1_000_000_007, 4, 50
@@ -164,14 +164,15 @@ def inference_that_loses_a_prefill_and_a_decode():
     assert all(len(set(map(tuple, line["tried"]))) == len(line["tried"]) for line in lines), again
 
     pauses = [longest_gap(lines, died) for died in (prefill_died, decode_died)]
-    assert max(pauses) < 1.5, pauses
+    paused = goal("the longest pause was", max(pauses), 1.5)
     # What prefills had kept for the dead decode is free.
     told = job.ask("logs", "prefill.0").stdout.splitlines()
     freed = [line.split() for line in told if line.startswith("freed") and "decode.1" in line]
-    assert freed and float(freed[0][-1]) - decode_died < 1, (freed, decode_died)
+    assert freed, told
+    freed_in = goal("pages were free", float(freed[0][-1]) - decode_died, 1)
     ends = {i["instance"]: i["incarnation"] for i in job.status()["instances"]}
     assert ends == {"router.0": 1, "prefill.0": 1, "prefill.1": 2, "decode.0": 1, "decode.1": 2}, ends
-    return f"pauses of {pauses[0] * 1000:.0f} and {pauses[1] * 1000:.0f} ms, {len(again)} tried again, {len(lost)} lost"
+    return f"{paused}, {freed_in}; {len(again)} tried again, {len(lost)} lost"
 
 
 def inference_without_a_prefill_has_no_capacity():
@@ -189,4 +190,21 @@ def inference_without_a_prefill_has_no_capacity():
     job.end()
 
 
-run([claim for name, claim in globals().items() if callable(claim) and name.startswith(("ranks_", "inference_"))])
+# --- many ---
+
+
+def long_a_thousand_processes_of_which_ten_are_killed():
+    """graph B64: in real time, and nothing is left."""
+    job = Job("thousand", 'name = "thousand"\n[role.many]\nrun = ["/bin/sleep", "3600"]\ncount = 1000\ngrace = "1s"\n')
+    before = job.until_ready(1000)
+    killed = {name: before[name] for name in list(before)[::100]}
+    for pid in killed.values():
+        os.kill(pid, signal.SIGKILL)
+    after = job.until_ready(1000, killed)
+    assert {k: v for k, v in after.items() if k not in killed} == {k: v for k, v in before.items() if k not in killed}
+    assert job.end() == 0
+    gone(after.values())
+
+
+in_turn = ["ranks_", "inference_"] + (["long_"] if os.environ.get("MANYWORLDS_TEST_LONG") else [])
+run([claim for name, claim in globals().items() if callable(claim) and name.startswith(tuple(in_turn))])
