@@ -155,8 +155,9 @@ task<void> agent_instance::run(std::shared_ptr<agent_instance> self) {
 task<void> agent_instance::end(std::shared_ptr<agent_instance> self, bool drains) {
   agent_instance& own = *self;
   const bool is_first = !std::exchange(own.is_told_to_end_, true);
-  if (own.is_over() || !is_first || !own.process_) co_return;
-  own.become(instance_life::ending);
+  // Who let it drain may have been cancelled: the last call, which does not, ends it.
+  if (own.is_over() || !own.process_ || (!is_first && drains)) co_return;
+  if (is_first) own.become(instance_life::ending);
   if (drains && own.joined_ != nullptr && own.spec_.drain > duration::zero()) {
     agent_word leaving;
     leaving.kind = word_kind::leaving;

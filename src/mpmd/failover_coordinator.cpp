@@ -51,8 +51,11 @@ void failover_coordinator::failed(std::size_t instance, recorded_time now,
   if (record.failures.size() > role.budget.tries) {
     const std::string told = fmt::format("{}; it has failed {} times within {}", why,
                                          record.failures.size(), duration_text(window));
-    // The whole job fails so again when this instance has spent its budget again.
-    give_up(instance, now, told, takes == duration::zero() ? takes : window);
+    // The whole job fails so again when this instance has spent its budget again. Of
+    // failures of both kinds those by a limit say how long that takes.
+    const auto counts = std::chrono::milliseconds(
+        *std::max_element(record.failures.begin(), record.failures.end()) - now);
+    give_up(instance, now, told, counts > role.budget.per ? counts : duration::zero());
     return;
   }
   recover(instance, now + pause_after(record.failures.size()));
@@ -85,6 +88,22 @@ void failover_coordinator::bring_workers_back(std::size_t controller,
     const bool is_gone = job_.session_controller_of(n) == controller &&
                          job_.at(n).phase == instance_phase::ended;
     if (is_gone) bring_worker_back(n, not_before);
+  }
+}
+
+/// Whether it has left an earlier session or this one is not known here, so that it is
+/// charged: otherwise one that leaves each time would come again without an end.
+void failover_coordinator::worker_left(std::size_t worker, recorded_time now,
+                                       const std::string& why) {
+  const graph_role& role = job_.role_of(worker);
+  if (role.restarts == restart_when::never) return;
+  std::vector<recorded_time>& failures = job_.change(worker).failures;
+  prune(failures, now);
+  failures.push_back(end_of_count(now, counted_for(role.budget, {})));
+  if (failures.size() > role.budget.tries) {
+    give_up(worker, now, why);
+  } else {
+    bring_worker_back(worker, now + pause_after(failures.size()));
   }
 }
 

@@ -32,6 +32,8 @@ class failover_coordinator {
   /// long.
   void failed(std::size_t instance, recorded_time now, const std::string& why,
               duration takes = {});
+  /// A worker of a session has ended in order, and its controller wants it.
+  void worker_left(std::size_t worker, recorded_time now, const std::string& why);
   /// A worker that has ended is started again: its session's controller needs it.
   void bring_worker_back(std::size_t worker, recorded_time not_before);
   /// It is gone with its node, and is placed anew.

@@ -314,11 +314,11 @@ void job_manager::end_what_sessions_lost(recorded_time now) {
     const bool is_of_another =
         record.incarnation != told.incarnation || job_.job().stage >= job_stage::stopping;
     const bool is_running = record.phase == instance_phase::running && !has_ended;
-    // It had left an earlier session when that one's controller had failed already.
+    // It may have left an earlier session when that one's controller had failed already.
     const bool has_left =
         record.phase == instance_phase::ended && record.exit && record.exit->is_success();
     if (!is_of_another && is_running) failover_.failed(n, now, told.why);
-    if (!is_of_another && has_left) failover_.bring_worker_back(n, now);
+    if (!is_of_another && has_left) failover_.worker_left(n, now, told.why);
   }
 }
 

@@ -46,6 +46,8 @@ rank_place place_of(const job_context& job, std::size_t instance) {
 std::string address_of(const job_context& job, const node_views& nodes,
                        std::size_t instance) {
   const instance_record& record = job.at(instance);
+  // One that has lost its node will be elsewhere, and it is not known yet where.
+  if (record.place.node.empty()) return {};
   const node_view* const view = nodes.find(record.place.node);
   const bool is_told = view != nullptr && !view->resources.address.empty();
   return is_told ? view->resources.address : record.address;

@@ -127,6 +127,8 @@ class call_record {
   bool is_told = false;
   bool was_cancelled = false;  ///< by its task
   bool is_settled = false;
+  /// A worker is stuck in it: the others are not held by it until that one has ended it.
+  bool lets_go = false;
   /// Whether it ends by itself at a time.
   bool has_limit = false;
   /// Whether the log has told that it lasts.

@@ -328,7 +328,7 @@ void session_core::abandon() noexcept {
 void session_core::joined(worker_link& link) {
   for (session_mesh& mesh : meshes_.all()) {
     if (!mesh.has(link.id())) continue;
-    fail_cut_calls(mesh.id, loss_of(link));
+    fail_cut_calls(mesh.id, 0, loss_of(link));
     mesh.supersede();
     auto [head, block] = mesh.description();
     link.push(head, std::move(block));

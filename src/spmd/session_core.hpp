@@ -155,8 +155,8 @@ class session_core final : public std::enable_shared_from_this<session_core> {
   void tell_of_failure(const call_record& call) noexcept;
   void keep_untold(const std::shared_ptr<call_record>& call);
   void tell_untold() noexcept;
-  void let_others_go(const call_record& call);
-  void fail_cut_calls(std::uint32_t mesh, const failure& why);
+  void let_others_go(call_record& call);
+  void fail_cut_calls(std::uint32_t mesh, std::uint64_t behind, const failure& why);
 
   runtime& runtime_;
   std::unique_ptr<worker_source> source_;

@@ -194,6 +194,14 @@ void session_core::settle(const std::shared_ptr<call_record>& call) {
   head.call = call->id;
   const bool forms_again = must_form_again(*call);
   if (forms_again) {
+    // Before any worker goes on. Of others that have ended there lately only their
+    // workers know (`worker_loop::note_cut_calls`).
+    fail_cut_calls(call->head.mesh, call->id,
+                   failure(cause::broken_by_user,
+                           fmt::format("call {} of {} has failed, and with it ended the "
+                                       "mesh's world, in which a worker had ended this "
+                                       "one already",
+                                       call->id, call->function)));
     session_mesh& mesh = meshes_[call->head.mesh];
     mesh.supersede();
     head = mesh.next_world();
@@ -206,13 +214,13 @@ void session_core::settle(const std::shared_ptr<call_record>& call) {
   }
 }
 
-/// What a worker that is replaced had ended, the others cannot end in the next world of
-/// the mesh: its messages went with the last one, and a later call would meet it (S-d).
-/// Those that are there say themselves what they had ended
-/// (`worker_loop::note_cut_calls`).
-void session_core::fail_cut_calls(std::uint32_t mesh, const failure& why) {
+/// What a worker has ended in the last world of a mesh, the others cannot end in the next
+/// one: its messages went with that world, and a later call would meet it (S-d).
+void session_core::fail_cut_calls(std::uint32_t mesh, std::uint64_t behind,
+                                  const failure& why) {
   std::vector<std::shared_ptr<call_record>> cut;
-  for (const auto& [id, call] : open_) {
+  for (auto at = open_.upper_bound(behind); at != open_.end(); ++at) {
+    const std::shared_ptr<call_record>& call = at->second;
     const auto has_used_it = [](const call_part& part) {
       const bool has_not =
           part.is_counted && part.sent + part.received + part.collectives == 0;
@@ -361,8 +369,9 @@ void session_core::note_freed(const worker_link& link, std::uint64_t call) noexc
         .call = call});
 }
 
-/// Lets those go on that have ended the call, although not all have.
-void session_core::let_others_go(const call_record& call) {
+/// Lets those go on that have ended the call, although not all have, and those that will.
+void session_core::let_others_go(call_record& call) {
+  call.lets_go = true;
   command_head head{};
   head.kind = command_kind::resume;
   head.call = call.id;

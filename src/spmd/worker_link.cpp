@@ -201,14 +201,9 @@ void worker_link::take_reply(const reply_head& head, received_block block) {
   if (part != nullptr && head.kind == reply_kind::progress) part->waits_to_skip = true;
   // It had ended, in a world that has a successor since, and what comes behind it is
   // held. Where all have ended it nothing was lost.
-  if (head.kind == reply_kind::failed && call == nullptr) {
-    command_head goes_on{};
-    goes_on.kind = command_kind::resume;
-    goes_on.call = head.call;
-    tell(goes_on);
-  }
+  if (head.kind == reply_kind::failed && call == nullptr) let_go_on(head.call);
   if (head.kind == reply_kind::failed && part != nullptr &&
-      part->state == part_state::ended)
+      part->incarnation == incarnation_ && part->state == part_state::ended)
     part->state = part_state::begun;
   // One that was answered, as by its end here that crossed the controller's, is over.
   if (part != nullptr && part->incarnation == incarnation_ && !part->is_over() &&
@@ -226,6 +221,7 @@ void worker_link::take_reply(const reply_head& head, received_block block) {
                        static_cast<enum cause>(head.why),
                        {reinterpret_cast<const char*>(said.data()), said.size()}};
       core_.part_failed(call, std::move(text));
+      if (call->lets_go && !call->is_settled) let_go_on(head.call);
     } else {
       part->state =
           head.kind == reply_kind::ended ? part_state::ended : part_state::skipped;
@@ -247,6 +243,16 @@ void worker_link::take_question(const reply_head& head, received_block& block) {
   } catch (const value_error& e) {
     fail(std::string("a question that is none: ") + e.what());
   }
+}
+
+void worker_link::let_go_on(std::uint64_t call) {
+  // Law 11: one that fails calls again and again, and does not read that it may go on.
+  if (urgent_.size() > most_answers + 4 * core_.limits().window)
+    return fail("it fails calls that are over, and does not read what it is told");
+  command_head head{};
+  head.kind = command_kind::resume;
+  head.call = call;
+  tell(head);
 }
 
 void worker_link::answer(const store_answer& what) {

@@ -176,6 +176,8 @@ class worker_link {
   void take_reply(const command_wire::reply_head& head, received_block block);
   void take_question(const command_wire::reply_head& head, received_block& block);
   void answer(const store_answer& what);
+  /// Lets the worker go on behind a call, although it has failed it.
+  void let_go_on(std::uint64_t call);
   void take_status(const command_wire::reply_head& head, received_block& block);
   void note_done(std::uint64_t done);
   [[nodiscard]] bool may_send_next() const noexcept;

@@ -44,8 +44,10 @@ struct worker_loop::running_call {
   time_point since;
   /// Until it has one, or is told that there is none.
   bool awaits_world = false;
-  /// Its world was ended for the next one, and what it had sent there with it.
-  bool is_cut = false;
+  bool began_in_world = false;
+  /// How far its world was when that was ended for the next one, and what the call had
+  /// sent with it.
+  std::optional<mesh_position> cut_at;
 };
 
 /// How a call has ended here.
@@ -191,9 +193,9 @@ void worker_loop::resume(const command& c) {
     mesh_seat& mesh = meshes_.want(c.head.mesh, c.head.types);
     // One that has gone on waits for members that wait for this world's next epoch.
     if (running_ != nullptr && running_->mesh == &mesh && running_->id > c.head.call) {
+      running_->cut_at = position_of(&mesh);
       mesh.world.fail("call " + std::to_string(c.head.call) +
                       " had ended in the middle of what its workers do together");
-      running_->is_cut = true;
     }
     note_cut_calls(c.head.mesh, c.head.call);
     form_meshes();
@@ -310,7 +312,7 @@ task<void> worker_loop::execute(command& c) {
       out.text = handled_exception_text();
     }
     running_ = nullptr;
-    if (call.is_cut && out.how == reply_kind::ended && out.moved != mesh_position()) {
+    if (call.cut_at && out.how == reply_kind::ended && out.moved != mesh_position()) {
       out.how = reply_kind::failed;
       out.why = cause::broken_by_user;
       out.text = text_of_cut;
@@ -379,6 +381,19 @@ worker_facts worker_loop::facts_of(running_call& call) noexcept {
   return facts;
 }
 
+/// In a world that broke meanwhile it is not known: it counts as something, so that what
+/// the call has sent there is not forgotten (S-d).
+mesh_position worker_loop::moved_since(const mesh_position& before,
+                                       const running_call& call) {
+  constexpr mesh_position something{1, 1, 1};
+  const bool had_world = call.mesh != nullptr && call.began_in_world;
+  if (!had_world) return {};
+  if (!call.cut_at && !call.mesh->is_up()) return something;
+  const mesh_position after = call.cut_at ? *call.cut_at : position_of(call.mesh);
+  return {after.collectives - before.collectives, after.sent - before.sent,
+          after.received - before.received};
+}
+
 task<void> worker_loop::run_function(command& c, running_call& call, outcome& out) {
   const function_table::entry& found = find_function(c);
   const remote_callable& callable = access::core(found);
@@ -401,6 +416,7 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
     facts.world = &at->world;
   }
   const mesh_position before = position_of(call.mesh);
+  call.began_in_world = call.mesh != nullptr && call.mesh->is_up();
   worker me = access::make<worker>(facts);
   out.frame.emplace(c.values(), registers_, c.head.has(command_flag::wants_value));
   std::exception_ptr error;
@@ -427,9 +443,7 @@ task<void> worker_loop::run_function(command& c, running_call& call, outcome& ou
     error = std::make_exception_ptr(value_error(
         "the values that it gives have more than 16 MiB: larger ones are tensors"));
   }
-  const mesh_position after = position_of(call.mesh);
-  out.moved = {after.collectives - before.collectives, after.sent - before.sent,
-               after.received - before.received};
+  out.moved = moved_since(before, call);
   if (error) std::rethrow_exception(error);
   // Its value may refer to what is kept: the register shares it with the answer.
   if (c.head.has(command_flag::fills)) {

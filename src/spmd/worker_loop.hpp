@@ -87,6 +87,8 @@ class worker_loop {
   [[nodiscard]] const function_table::entry& find_function(command& c) const;
   [[nodiscard]] worker_facts facts_of(running_call& call) noexcept;
   [[nodiscard]] task<void> run_function(command& c, running_call& call, outcome& out);
+  [[nodiscard]] static mesh_position moved_since(const mesh_position& before,
+                                                 const running_call& call);
   void release(command& c) noexcept;
   void add_mesh(command& c);
   void form_meshes();

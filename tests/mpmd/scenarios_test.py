@@ -118,11 +118,15 @@ def until_answered(name, count):
     until(lambda: len(lines_of(name)) >= count, lambda: f"{len(lines_of(name))} of {count} requests have ended")
 
 
-def kill_under_load(pid):
+def kill_under_load(name, pid):
     """Lets requests gather at a process, so that they are lost with it. Returns when that began."""
     began = time.monotonic()
     os.kill(pid, signal.SIGSTOP)
-    time.sleep(0.1)
+    # All that are on their way wait for it in the end.
+    answered = -1
+    while len(lines_of(name)) > answered and time.monotonic() < began + 0.8:
+        answered = len(lines_of(name))
+        time.sleep(0.1)
     os.kill(pid, signal.SIGKILL)
     return began
 
@@ -139,11 +143,11 @@ def inference_that_loses_a_prefill_and_a_decode():
     job = Job(name, inference(name, REQUESTS))
     before = job.until_ready(5)
     until_answered(name, REQUESTS // 4)
-    prefill_died = kill_under_load(before["prefill.1"])
+    prefill_died = kill_under_load(name, before["prefill.1"])
     until_answered(name, REQUESTS // 2)
     pids = job.pids()
     assert all(pids[each] == before[each] for each in ("decode.0", "decode.1", "prefill.0", "router.0")), (before, pids)
-    decode_died = kill_under_load(pids["decode.1"])
+    decode_died = kill_under_load(name, pids["decode.1"])
     assert job.process.wait(LIMIT) == 0, job.ask("status").stdout
     lines = lines_of(name)
     assert sorted(line["request"] for line in lines) == list(range(REQUESTS))
@@ -171,7 +175,9 @@ def inference_that_loses_a_prefill_and_a_decode():
     assert freed, told
     freed_in = goal("pages were free", float(freed[0][-1]) - decode_died, 1)
     ends = {i["instance"]: i["incarnation"] for i in job.status()["instances"]}
-    assert ends == {"router.0": 1, "prefill.0": 1, "prefill.1": 2, "decode.0": 1, "decode.1": 2}, ends
+    # The job may end before another decode.1 has begun.
+    assert ends.pop("decode.1") in (1, 2), ends
+    assert ends == {"router.0": 1, "prefill.0": 1, "prefill.1": 2, "decode.0": 1}, ends
     return f"{paused}, {freed_in}; {len(again)} tried again, {len(lost)} lost"
 
 

@@ -224,5 +224,19 @@ TEST_CASE(
   job.settle();
   CHECK(job.incarnation(trainer(2)) == 2);
   CHECK(job.is_ready(trainer(2)));
-  CHECK(job.record(trainer(2)).failures.empty());
+  CHECK(job.record(trainer(2)).failures.size() == 1);
+}
+
+TEST_CASE("graph G-e: a worker that leaves again and again comes to its budget") {
+  managed_job job(training_job(), {"a"});
+  job.settle();
+  for (int n = 0; n < 10 && job.context().job().restart_count == 0; ++n) {
+    const std::uint64_t incarnation = job.incarnation(trainer(2));
+    REQUIRE(job.end_program(trainer(2), 0));
+    job.turn();
+    job.manager().lost_to_session(
+        {trainer(0), 1, trainer(2), incarnation, "its session has lost it"});
+    job.settle(10);
+  }
+  CHECK(job.context().job().restart_count == 1);
 }

@@ -244,6 +244,50 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("S-d: also what one worker has ended long ago fails with the world of a call") {
+  session_options limits;
+  limits.window = 2;
+  in_each_kind(
+      2,
+      [](session& s) -> task<void> {
+        const mesh first = s.mesh({0});
+        const mesh second = s.mesh({1});
+        co_await second.issue(sleep_ms, 150);
+        co_await s.issue(sends_too_much, 1, 3);
+        const dref<int> cut = co_await s.issue(passed_on, 10);
+        // More than a worker keeps in mind.
+        for (int i = 0; i < 20; ++i)
+          CHECK(co_await first.call(add_one, i).from(0) == i + 1);
+        CHECK((co_await refusal_of(s.sync())).function == "sends_too_much");
+        CHECK(co_await s.call(passed_on, 99).from(1).within(10s) == 99);
+        CHECK((co_await refusal_of(s.sync())).function == "passed_on");
+        CHECK((co_await refusal_of(s.call(one_more, cut))).says("passed_on"));
+        co_await check_all_work(s);
+      },
+      limits);
+}
+
+TEST_CASE(
+    "S-d: a call that a cut finds at work, and that has sent, is not taken for done") {
+  in_each_kind(2, [](session& s) -> task<void> {
+    const mesh second = s.mesh({1});
+    for (int i = 0; i < 2; ++i) {
+      co_await second.issue(sleep_ms, 50);
+      co_await s.issue(sends_too_much, 1, 3);
+      const dref<int> cut = co_await s.issue(passed_on_slowly, 10, 200);
+      CHECK((co_await refusal_of(s.sync())).function == "sends_too_much");
+      CHECK(co_await s.call(passed_on, 99).from(1).within(10s) == 99);
+      const refusal told = co_await refusal_of(s.sync());
+      if (told.cause != cause::none) {
+        CHECK(told.function == "passed_on_slowly");
+      } else {
+        CHECK(co_await s.call(one_more, cut).from(1) == 11);
+      }
+    }
+    co_await check_all_work(s);
+  });
+}
+
 TEST_CASE("calls behind one that fails wait until that is settled, over all meshes") {
   in_each_kind(3, [](session& s) -> task<void> {
     const mesh left = s.mesh({0, 1});

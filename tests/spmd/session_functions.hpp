@@ -71,6 +71,8 @@ inline constexpr remote_function<void(int)> block_ms{"block_ms", alone};
 inline constexpr remote_function<void(int, int)> all_but_one_enter{"all_but_one_enter"};
 /// Rank 0 sends the number to rank 1, which gives what it gets.
 inline constexpr remote_function<int(int)> passed_on{"passed_on"};
+/// Does the same, and rank 0 goes on working for that many milliseconds.
+inline constexpr remote_function<int(int, int)> passed_on_slowly{"passed_on_slowly"};
 inline constexpr remote_function<void(int, int)> sends_too_much{"sends_too_much"};
 inline constexpr remote_function<int(int)> raise_signal{"raise_signal", alone};
 inline constexpr remote_function<int(int&, int)> exchanged{"exchanged", alone};
@@ -222,6 +224,17 @@ inline const function_table& test_functions() {
          if (me.rank() == 0) co_await me.world().send(object(x), to{1});
          int got = x;
          if (me.rank() == 1) co_await me.world().recv(object(got), from{0});
+         co_return got;
+       }},
+      {passed_on_slowly,
+       [](worker& me, int x, int time) -> task<int> {
+         int got = x;
+         if (me.rank() == 0) {
+           co_await me.world().send(object(x), to{1});
+           co_await sleep_for(std::chrono::milliseconds(time));
+         } else {
+           co_await me.world().recv(object(got), from{0});
+         }
          co_return got;
        }},
       {sends_too_much,
