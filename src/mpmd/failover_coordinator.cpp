@@ -101,7 +101,7 @@ void failover_coordinator::worker_left(std::size_t worker, recorded_time now,
   prune(failures, now);
   failures.push_back(end_of_count(now, counted_for(role.budget, {})));
   if (failures.size() > role.budget.tries) {
-    give_up(worker, now, why);
+    give_up(worker, now, why, {});
   } else {
     bring_worker_back(worker, now + pause_after(failures.size()));
   }

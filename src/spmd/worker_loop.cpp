@@ -38,10 +38,10 @@ constexpr std::string_view text_of_cut =
 
 /// The call that is being carried out.
 struct worker_loop::running_call {
-  std::uint64_t id;
-  mesh_seat* mesh;
+  std::uint64_t id = 0;
+  mesh_seat* mesh = nullptr;
   std::stop_source stop;
-  time_point since;
+  time_point since{};
   /// Until it has one, or is told that there is none.
   bool awaits_world = false;
   bool began_in_world = false;
@@ -299,7 +299,9 @@ task<void> worker_loop::execute(command& c) {
   if (unwanted_.erase(id) != 0) {
     out.how = reply_kind::skipped;
   } else if (c.head.kind == command_kind::call) {
-    running_call call{id, nullptr, {}, runtime_.home().now()};
+    running_call call;
+    call.id = id;
+    call.since = runtime_.home().now();
     running_ = &call;
     try {
       co_await run_function(c, call, out);

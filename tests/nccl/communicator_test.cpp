@@ -83,8 +83,10 @@ TEST_CASE(
   NEEDS_OWN_DEVICES(2);
   device_options options = quick_options();
   options.create = 200ms;
+  // The id is asked for with more time: only the creation has none.
+  nccl_members asks(1);
+  const ncclUniqueId id = asks.make_id();
   nccl_members ranks(2, options);
-  const ncclUniqueId id = ranks.make_id();
   ranks[1]->create(id, 1, 2, ranks[1].done);
   ranks.home().run_until([&] { return ranks[1].done.times == 1; });
   CHECK(ranks[1]->error().why == cause::overdue);
@@ -99,8 +101,10 @@ TEST_CASE("a blocking creation that is stuck is counted until NCCL lets it go") 
   options.create = 200ms;
   options.release = 300ms;
   options.creation = creation_by::direct;
+  // The id is asked for with more time: only the creation has none.
+  nccl_members asks(1);
+  const ncclUniqueId id = asks.make_id();
   nccl_members ranks(2, options);
-  const ncclUniqueId id = ranks.make_id();
   ranks[1]->create(id, 1, 2, ranks[1].done);
   ranks.home().run_until([&] { return ranks[1].done.times == 1; });
   CHECK(ranks[1]->error().why == cause::overdue);
@@ -162,8 +166,10 @@ TEST_CASE("a world that breaks while its communicator is made is quiet at once")
   NEEDS_OWN_DEVICES(2);
   device_options options = quick_options();
   options.create = 150ms;
+  // The id is asked for with more time: only the creation has none.
+  nccl_members asks(1);
+  const ncclUniqueId id = asks.make_id();
   nccl_members ranks(2, options);
-  const ncclUniqueId id = ranks.make_id();
   const int before = ranks[0].done.times;
   done_work made;
   done_work quiet;
