@@ -101,7 +101,9 @@ void failover_coordinator::worker_left(std::size_t worker, recorded_time now,
   prune(failures, now);
   failures.push_back(end_of_count(now, counted_for(role.budget, {})));
   if (failures.size() > role.budget.tries) {
-    give_up(worker, now, why, {});
+    restart_job(now, told_of(worker, fmt::format("{}; it has left {} times within {}",
+                                                 why, failures.size(),
+                                                 duration_text(role.budget.per))));
   } else {
     bring_worker_back(worker, now + pause_after(failures.size()));
   }
