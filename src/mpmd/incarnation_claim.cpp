@@ -14,7 +14,7 @@ namespace manyworlds::inline v0::detail {
 
 // Where a store that was emptied meanwhile has no follower's key: seldom enough for a
 // thousand instances.
-constexpr duration between_looks = std::chrono::seconds(30);
+constexpr duration between_looks_at_claims = std::chrono::seconds(30);
 
 incarnation_claim::incarnation_claim(store& keys, const instance_id& instance,
                                      std::uint64_t incarnation)
@@ -60,11 +60,11 @@ task<void> incarnation_claim::until_followed() {
   for (;;) {
     refuse_followed(number_in(co_await keys_.latest(prefix_)));
     const std::optional<std::string> follower =
-        co_await keys_.get_within(key_of_follower(incarnation_), between_looks);
+        co_await keys_.get_within(key_of_follower(incarnation_), between_looks_at_claims);
     if (!follower) continue;
     refuse_followed(number_in(*follower));
     // What cannot be read is no follower's.
-    co_await sleep_for(between_looks);
+    co_await sleep_for(between_looks_at_claims);
   }
 }
 

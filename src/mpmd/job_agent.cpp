@@ -21,7 +21,7 @@ using agent_wire::word_kind;
 
 constexpr std::size_t most_workloads = 4096;
 constexpr duration between_progress_told = std::chrono::seconds(1);
-constexpr duration between_looks = std::chrono::seconds(1);
+constexpr duration between_looks_for_masters = std::chrono::seconds(1);
 constexpr duration pause_after_master = std::chrono::milliseconds(20);
 constexpr duration pause_after_refusal = std::chrono::milliseconds(200);
 // Twice what it takes to miss a silent one.
@@ -100,7 +100,7 @@ task<void> job_agent::follow_masters(scope& s) {
 
 task<void> job_agent::miss_masters() {
   std::optional<time_point> since;
-  for (;; co_await sleep_for(between_looks)) {
+  for (;; co_await sleep_for(between_looks_for_masters)) {
     const time_point now = runtime_.home().now();
     if (to_master_.is_there() || !absence_) {
       since.reset();

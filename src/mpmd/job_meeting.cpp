@@ -10,7 +10,7 @@
 
 namespace manyworlds::inline v0::detail {
 
-constexpr const char* term_key = "term";
+constexpr const char* key_of_term = "term";
 constexpr const char* status_key = "status";
 constexpr const char* stop_key = "stop";
 constexpr duration between_announcements = std::chrono::seconds(2);
@@ -33,21 +33,21 @@ static std::string successor_key(std::uint64_t term) {
 
 /// Each term has a key that is set when another follows it, for those who wait.
 task<void> job_meeting::announce(std::uint64_t term) {
-  std::string seen = (co_await keys_.try_get(term_key)).value_or("");
+  std::string seen = (co_await keys_.try_get(key_of_term)).value_or("");
   while (term_of(seen) < term) {
     const std::string wanted = std::to_string(term);
-    const std::string now = co_await keys_.compare_set(term_key, seen, wanted);
+    const std::string now = co_await keys_.compare_set(key_of_term, seen, wanted);
     if (now == wanted) {
       co_await keys_.set(successor_key(term_of(seen)), wanted);
       co_return;
     }
     // Of a key that is gone a store says what was expected.
-    seen = now == seen ? (co_await keys_.try_get(term_key)).value_or("") : now;
+    seen = now == seen ? (co_await keys_.try_get(key_of_term)).value_or("") : now;
   }
 }
 
 task<std::uint64_t> job_meeting::announced() {
-  co_return term_of((co_await keys_.try_get(term_key)).value_or(""));
+  co_return term_of((co_await keys_.try_get(key_of_term)).value_or(""));
 }
 
 /// A master may die between its two keys, so that the first one is looked at too.

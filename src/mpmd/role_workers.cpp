@@ -19,7 +19,7 @@ namespace manyworlds::inline v0::detail {
 // What a worker does for the session ends by its alarm after a second; a process that has
 // ended is missed by its agent sooner.
 constexpr duration patience_after_recall = std::chrono::milliseconds(1500);
-constexpr duration between_looks = std::chrono::seconds(1);
+constexpr duration between_looks_at_post = std::chrono::seconds(1);
 
 role_workers::role_workers(store& keys, std::string role, std::uint64_t controller,
                            const session_options& limits, lost_teller tell_lost)
@@ -79,9 +79,9 @@ task<void> role_workers::invite_next(seat& own, std::string invitation) {
 /// away it cannot hear of anything (law G-c). A word may be lost with a master, so it is
 /// said again.
 task<void> role_workers::tell_of_silent(seat& own) {
-  const auto most = limits_.lost_after / between_looks + 1;
+  const auto most = limits_.lost_after / between_looks_at_post + 1;
   duration::rep looks = 0;
-  for (std::uint64_t seen = 0;; co_await sleep_for(between_looks)) {
+  for (std::uint64_t seen = 0;; co_await sleep_for(between_looks_at_post)) {
     const free_worker now = co_await own.post.last();
     looks = now.number == seen && seen == own.process.number ? looks + 1 : 0;
     seen = now.number;

@@ -101,7 +101,8 @@ class job_programs {
     auto how = own_program({"master", "--context", folder_.context_file(), "--graph",
                             folder_.graph_file(), "--nodes",
                             std::to_string(options.nodes), "--listen",
-                            options.listen.substr(0, options.listen.rfind(':')) + ":0"});
+                            // Where the store has the address of a name.
+                            store_.substr(0, store_.rfind(':')) + ":0"});
     how.when_ended([this](const mw::process_end&) {
       if (!has_status_ && ++mute_masters_ >= most_mute_masters) is_mute_.set();
     });
