@@ -202,12 +202,11 @@ void worker_link::take_reply(const reply_head& head, received_block block) {
   // It had ended, in a world that has a successor since, and what comes behind it is
   // held. Where all have ended it nothing was lost.
   if (head.kind == reply_kind::failed && call == nullptr) let_go_on(head.call);
-  if (head.kind == reply_kind::failed && part != nullptr &&
-      part->incarnation == incarnation_ && part->state == part_state::ended)
-    part->state = part_state::begun;
+  const bool is_own = part != nullptr && part->incarnation == incarnation_;
+  const bool is_cut =
+      is_own && part->state == part_state::ended && head.kind == reply_kind::failed;
   // One that was answered, as by its end here that crossed the controller's, is over.
-  if (part != nullptr && part->incarnation == incarnation_ && !part->is_over() &&
-      head.kind != reply_kind::progress) {
+  if (is_own && (!part->is_over() || is_cut) && head.kind != reply_kind::progress) {
     part->collectives = head.collectives;
     part->sent = head.sent;
     part->received = head.received;

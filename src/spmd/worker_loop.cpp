@@ -214,6 +214,8 @@ void worker_loop::note_cut_calls(std::uint32_t mesh, std::uint64_t behind) {
   for (done_call& each : latest_) {
     if (each.id <= behind || each.mesh != mesh || each.is_cut) continue;
     if (each.moved == mesh_position()) continue;
+    MW_ASSERT(each.id <= last_begun_ && each.id != held_by_,
+              "what has ended here was begun, and did not fail");
     each.is_cut = true;
     cut_.insert(each.id);
     untold_cuts_.push_back(each);

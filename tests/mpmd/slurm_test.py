@@ -12,29 +12,13 @@ import subprocess
 import sys
 import tempfile
 
-MWGRAPH, ROLE_USER = (os.path.abspath(path) for path in sys.argv[1:3])
+from one_host import MWGRAPH, graph
+
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../examples/graphs.md")
 RECIPE = os.environ.get("MANYWORLDS_SLURM", "/work/shared/recipes/slurm-on-one-machine.sh")
 CLEAN = {name: value for name, value in os.environ.items() if not re.match(r"SLURM|PMI|OMPI|RANK|WORLD_SIZE|MASTER_", name)}
 
-GRAPH = f"""\
-name = "serving"
-[role.prefill]
-run = ["{ROLE_USER}"]
-ready = "told"
-drain = "5s"
-[role.decode]
-run = ["{ROLE_USER}"]
-count = 3
-ready = "told"
-drain = "5s"
-[edge.kv]
-from = "prefill"
-to = "decode"
-[[place]]
-rule = "spread"
-roles = ["decode"]
-"""
+GRAPH = graph("serving", '[[place]]\nrule = "spread"\nroles = ["decode"]\n').replace("count = 2", "count = 3")
 
 # The nodes' names are looked up as on a cluster. The second node's agent is killed, with no time to say anything.
 DRIVER = """
