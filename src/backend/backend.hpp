@@ -89,9 +89,9 @@ class backend {
   /// after `quiesce` was called. Precondition: its arguments were checked.
   virtual void start(operation& op) noexcept = 0;
 
-  /// Does a send or a receive that needs no wait. Returns whether it took effect, with
-  /// `info` set for a receive; if not, nothing has happened and the operation may be
-  /// started. Precondition: its arguments were checked.
+  /// Does a send, a receive or an arrival that needs no wait. Returns whether it took
+  /// effect, with `info` set for the latter two; if not, nothing has happened and the
+  /// operation may be started. Precondition: its arguments were checked.
   [[nodiscard]] virtual bool try_at_once(operation&) noexcept { return false; }
 
   /// Returns whether a send may have several targets.

@@ -340,27 +340,47 @@ void lane_matcher::match(rank_t source, inbound_lane& l) {
 // How a message meets the operation that was found for it.
 
 bool lane_matcher::try_take(operation& op) {
-  if (op.peer == no_rank || op.takes_fresh_lanes || op.on_device || op.head_bytes > 0 ||
-      op.target.size() != 1) {
+  const bool is_receive = op.kind == operation_kind::receive;
+  // What is received on for the first time, or again, changes what lanes are known.
+  if (op.on_device || (is_receive && op.takes_fresh_lanes)) return false;
+  if (op.peer == no_rank && has_discarded_) return false;
+  const std::size_t next_peer = next_peer_;
+  inbound_lane* const l =
+      op.peer == no_rank ? available_from_any(op) : available(op, peer(op.peer));
+  if (!l || l->is_discarded || (is_receive && !is_known_to_all(op)) ||
+      !fits_at_once(op, *l->first)) {
+    next_peer_ = next_peer;
     return false;
   }
-  inbound_lane* const l = peer(op.peer).lanes.find(op.on.number());
-  if (!l || !l->first || !l->is_known || l->is_discarded) return false;
   inbound_message& m = *l->first;
-  if (m.is_being_brought() || m.offered || m.cancelled || m.on_device ||
-      op.target.total_bytes() != m.total_bytes() ||
-      (op.target.type() != m.type && !goes_with(op.target.type(), m.type))) {
-    return false;
+  MW_ASSERT(l->waiting.empty() || !is_receive,
+            "no receive waits on a lane that has a message for it");
+  if (!is_receive) {
+    op.info = m.info(l->number);
+    return true;
   }
-  MW_ASSERT(l->waiting.empty(), "no receive waits on a lane that has a message for it");
-  if (!m.content.empty()) {
-    std::memcpy(op.target[0].data(), m.content.data(), m.content.size());
-  }
-  op.info = m.info(l->number);
-  op.bytes_moved = m.total_bytes();
-  consume(m, true);
-  match(op.peer, *l);
+  const rank_t source = m.source;
+  op.head_bytes > 0 ? static_cast<void>(take_head(op, m)) : take_whole(op, m);
+  match(source, *l);
   return true;
+}
+
+bool lane_matcher::is_known_to_all(const operation& op) noexcept {
+  const auto is_known = [&op](peer_lanes& p) {
+    const inbound_lane* const l = p.lanes.find(op.on.number());
+    return l ? l->is_known : p.known.contains(op.on.number());
+  };
+  if (op.peer != no_rank) return is_known(peer(op.peer));
+  return std::all_of(peers_.begin(), peers_.end(), is_known);
+}
+
+// Whether `give` would end the operation with that message, and well.
+bool lane_matcher::fits_at_once(const operation& op, const inbound_message& m) {
+  if (op.kind == operation_kind::arrival) return true;
+  if (m.cancelled) return false;
+  if (op.head_bytes > 0) return op.head_bytes == m.head_bytes && !m.is_spent();
+  return !m.offered && !m.on_device && op.target.total_bytes() == m.total_bytes() &&
+         unfit_view(op.target, m.type).empty();
 }
 
 // Returns whether the message was consumed.
@@ -433,6 +453,13 @@ bool lane_matcher::give_head(operation& op, inbound_message& m) {
     op.fail(cause::size_mismatch, two_sizes(op.head_bytes, m.head_bytes, "head"));
     return false;
   }
+  const bool whole = take_head(op, m);
+  op.end(operation_end::done);
+  return whole;
+}
+
+// Returns whether that was all of the message, which then is gone.
+bool lane_matcher::take_head(operation& op, inbound_message& m) {
   MW_ASSERT(op.head && m.content.size() >= m.head_bytes,
             "a head has come with its message");
   std::memcpy(op.head, m.content.data(), m.head_bytes);
@@ -449,7 +476,6 @@ bool lane_matcher::give_head(operation& op, inbound_message& m) {
     // window because its receiver does not receive a payload of no bytes.
     settle(m, true);
   }
-  op.end(operation_end::done);
   return whole;
 }
 
@@ -468,12 +494,8 @@ bool lane_matcher::give_whole(operation& op, inbound_message& m) {
       return false;
     }
   }
-  if (m.offered || op.target.size() != 1) {
-    copy_content(op, m);
-  } else if (!m.content.empty()) {
-    std::memcpy(op.target[0].data(), m.content.data(), m.content.size());
-  }
   if (m.offered) {
+    copy_content(op, m);
     MW_ASSERT(m.is_kept && m.target.remaining() == m.payload_bytes,
               "a pulled message is kept and has room for its payload");
     m.taker = &op;
@@ -483,11 +505,22 @@ bool lane_matcher::give_whole(operation& op, inbound_message& m) {
     listener_.pull(m);
     return false;
   }
+  take_whole(op, m);
+  op.end(operation_end::done);
+  return true;
+}
+
+// The message is gone afterwards.
+void lane_matcher::take_whole(operation& op, inbound_message& m) {
+  MW_ASSERT(!m.offered, "a message that is taken whole has come whole");
+  if (op.target.size() != 1) {
+    copy_content(op, m);
+  } else if (!m.content.empty()) {
+    std::memcpy(op.target[0].data(), m.content.data(), m.content.size());
+  }
   op.info = m.info(m.on->number);
   op.bytes_moved = m.total_bytes();
   consume(m, true);
-  op.end(operation_end::done);
-  return true;
 }
 
 // How messages leave their lanes, and how waiting ends without one.

@@ -79,8 +79,9 @@ class lane_matcher {
     return l ? l->first : nullptr;
   }
 
-  /// Takes the message that has come whole for a receive in one place, from one peer and
-  /// lane. Returns false, with nothing done, if there is none or it does not fit.
+  /// Does what a receive or an arrival asks for, if a message is here that lets it end at
+  /// once. Returns false, with nothing done, if there is none or it does not fit, and for
+  /// what receives on a lane for the first time.
   [[nodiscard]] bool try_take(operation& op);
   /// Returns the lane if its next message goes to a receive that names it, since no
   /// message and no other kind of receive is in the way; else null.
@@ -183,6 +184,8 @@ class lane_matcher {
   [[nodiscard]] operation* first_taker(peer_lanes& p, inbound_lane& l);
   [[nodiscard]] inbound_lane* available(const operation& op, peer_lanes& p);
   [[nodiscard]] inbound_lane* available_from_any(const operation& op);
+  [[nodiscard]] bool is_known_to_all(const operation& op) noexcept;
+  [[nodiscard]] static bool fits_at_once(const operation& op, const inbound_message& m);
   [[nodiscard]] operation_queue& queue_of(const operation& op);
   [[nodiscard]] bool all_have_left_for(const operation& op) const;
   void unqueue(operation& op);
@@ -199,7 +202,9 @@ class lane_matcher {
   bool give(operation& op, inbound_message& m);
   bool pass_over(operation& op, inbound_message& m);
   bool give_head(operation& op, inbound_message& m);
+  bool take_head(operation& op, inbound_message& m);
   bool give_whole(operation& op, inbound_message& m);
+  void take_whole(operation& op, inbound_message& m);
   bool give_description(operation& op, inbound_message& m);
   void settle(inbound_message& m, bool was_received);
   void consume(inbound_message& m, bool was_received);

@@ -55,7 +55,7 @@ std::string operation_awaiter::invalid_text() const {
 }
 
 bool operation_awaiter::await_ready() noexcept {
-  if (!is_message(kind) || targets || token_.stop_requested()) return false;
+  if (!is_point_to_point(kind) || targets || token_.stop_requested()) return false;
   if (is_invalid() || !core_->try_at_once(*this)) return false;
   outcome_ = outcome::done;
   return true;

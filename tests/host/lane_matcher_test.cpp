@@ -55,6 +55,19 @@ struct bench {
     return op;
   }
 
+  /// Asks for what is here, as one that would not wait.
+  bool tries(receive_op& op, rank_t peer, std::uint64_t lane_number) {
+    op.peer = peer;
+    op.on = lane(lane_number);
+    if (op.head_bytes == 0) op.target = op.into_list.views();
+    return matcher.try_take(op);
+  }
+  /// Lets the lane be one that is received on.
+  void names(rank_t peer, std::uint64_t lane_number) {
+    arrives(peer == no_rank ? 1 : peer, lane_number);
+    CHECK(receive_from(peer, lane_number).done());
+  }
+
   recorded_matches events;
   host::lane_matcher matcher;
   std::array<std::byte, 8> content{std::byte{42}};
@@ -164,5 +177,86 @@ TEST_SUITE("host lane matcher") {
     b.matcher.peer_left(2);
     CHECK(any_member.failed(cause::closed));
     CHECK(other.failed(cause::closed));
+  }
+
+  TEST_CASE("what is here ends at once: from any member, in pieces, with a head") {
+    bench b;
+    b.names(no_rank, 5);
+    b.arrives(2, 5);
+    receive_op whole;
+    whole.into_list = scatter_list(std::span(b.into));
+    CHECK(b.tries(whole, no_rank, 5));
+    CHECK(whole.info.source == 2);
+    CHECK(b.into[0] == std::byte{42});
+
+    b.arrives(1, 5);
+    std::array<std::byte, 3> first{};
+    std::array<std::byte, 5> second{};
+    receive_op pieces;
+    pieces.into_list = scatter_list(first, second);
+    CHECK(b.tries(pieces, 1, 5));
+    CHECK(first[0] == std::byte{42});
+    CHECK(pieces.bytes_moved == 8);
+
+    inbound_message with_head = b.made(1, 5, 4);
+    with_head.head_bytes = 4;
+    with_head.content = b.content;
+    REQUIRE(b.matcher.arrive(with_head) != nullptr);
+    std::array<std::byte, 4> at{};
+    receive_op head;
+    head.head = at.data();
+    head.head_bytes = at.size();
+    CHECK(b.tries(head, 1, 5));
+    CHECK(at[0] == std::byte{42});
+    CHECK(head.info.bytes == 4);
+    // What follows it is the next message.
+    receive_op behind;
+    std::array<std::byte, 4> rest{};
+    behind.into_list = scatter_list(std::span(rest));
+    CHECK(b.tries(behind, 1, 5));
+    CHECK(b.events.consumed_ids == std::vector<std::uint64_t>{1, 2, 3, 4});
+    // None of them was ended: they never began.
+    for (const receive_op* op : {&whole, &pieces, &head, &behind}) CHECK(op->ends == 0);
+  }
+
+  TEST_CASE("an arrival that is known takes nothing") {
+    bench b;
+    b.arrives(1, 5);
+    receive_op arrival;
+    arrival.kind = operation_kind::arrival;
+    CHECK(b.tries(arrival, no_rank, 5));
+    CHECK(arrival.info.bytes == 8);
+    CHECK(b.events.consumed_ids.empty());
+    CHECK(b.receive_from(1, 5).done());
+  }
+
+  TEST_CASE("what would not end at once is left as it was") {
+    bench b;
+    receive_op op;
+    op.into_list = scatter_list(std::span(b.into));
+    // Nothing is here, or its lane was not named yet.
+    CHECK_FALSE(b.tries(op, 1, 5));
+    b.arrives(1, 5);
+    CHECK_FALSE(b.tries(op, 1, 5));
+    CHECK(b.receive_from(1, 5).done());
+    // Of any member a lane is named for all of them.
+    b.arrives(1, 5);
+    CHECK_FALSE(b.tries(op, no_rank, 5));
+    CHECK(b.receive_from(no_rank, 5).done());
+    // It does not fit, or is not here whole.
+    b.arrives(1, 5);
+    receive_op short_one;
+    short_one.into_list = scatter_list(std::span(b.into).first(3));
+    CHECK_FALSE(b.tries(short_one, 1, 5));
+    CHECK(b.receive_from(1, 5).done());
+    inbound_message* const offered = b.offered(1, 5);
+    CHECK_FALSE(b.tries(op, 1, 5));
+    b.matcher.drop(*offered);
+    // Receives from any member go on in turns, as if it had not been asked.
+    b.arrives(1, 5);
+    b.arrives(2, 5);
+    const rank_t next = b.receive_from(no_rank, 5).info.source;
+    CHECK_FALSE(b.tries(short_one, no_rank, 5));
+    CHECK(b.receive_from(no_rank, 5).info.source == 3 - next);
   }
 }

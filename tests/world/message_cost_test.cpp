@@ -226,6 +226,50 @@ TEST_CASE("a small message allocates nothing, neither sent nor received") {
   CHECK(allocations == 0);
 }
 
+TEST_CASE("a receive of what is there needs no wait, whatever it takes") {
+  one_thread pair;
+  pair.form();
+  warm_up(pair);
+  constexpr lane on_one{2};
+  constexpr lane on_any{3};
+  auto tell = [=](world& w) -> task<void> {
+    const std::array<word, 2> data{1, 2};
+    word ready = 0;
+    // The first of each names its lane.
+    for (int i = 0; i < 2; ++i) {
+      co_await w.send_message(word{7}, std::span(data), to{1}, on_one);
+      co_await w.send(std::span(data), to{1}, on_any);
+    }
+    co_await w.recv(object(ready), from{1});
+  };
+  int without_wait = 0;
+  auto take = [&](world& w) -> task<void> {
+    std::array<word, 2> data{};
+    word x = 0;
+    const auto note = [&](auto operation) {
+      auto awaiting = std::move(operation).operator co_await();
+      if (!awaiting.await_ready()) return false;
+      static_cast<void>(awaiting.await_resume());
+      ++without_wait;
+      return true;
+    };
+    static_cast<void>(co_await w.recv_message<word>(from{0}, on_one));
+    co_await w.recv(std::span(data), from{0}, on_one);
+    co_await w.recv(std::span(data), mw::any, on_any);
+    // All of the second have come by then: what is sent is in order.
+    static_cast<void>(co_await w.arrival(from{0}, on_any));
+    CHECK(note(w.arrival(mw::any, on_any)));
+    CHECK(note(w.recv_message<word>(from{0}, on_one)));
+    const std::span all(data);
+    CHECK(note(w.recv(scatter_list(all.first(1), all.last(1)), from{0}, on_one)));
+    CHECK(note(w.recv(all, mw::any, on_any)));
+    CHECK(data[1] == 2);
+    co_await w.send(object(x), to{0});
+  };
+  pair.run(tell, take);
+  CHECK(without_wait == 4);
+}
+
 #if defined(__x86_64__)
 TEST_CASE("a small send makes few calls through pointers, and so does an arrival") {
   if (testing::has_address_sanitizer || testing::has_thread_sanitizer) return;
