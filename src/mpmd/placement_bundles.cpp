@@ -85,7 +85,7 @@ class bundle_maker {
     for (std::uint32_t i = 0; i < rules_.size(); ++i) {
       if (rules_[i]->rule != place_rule::together) continue;
       for (const std::string& name : rules_[i]->roles) {
-        const std::uint32_t role = position_of_role(*problem_.graph, name);
+        const std::uint32_t role = problem_.number_of_role(name);
         if (role != none) together[role].push_back(i);
       }
     }
@@ -219,11 +219,6 @@ bundled_instances make_bundles(const placement_problem& problem,
                                std::span<const instance_place> taken,
                                const std::vector<const graph_place*>& rules) {
   return bundle_maker(problem, taken, rules).make();
-}
-
-std::uint32_t position_of_role(const job_graph& graph, std::string_view name) {
-  const graph_role* const role = graph.find_role(name);
-  return role == nullptr ? none : static_cast<std::uint32_t>(role - graph.roles().data());
 }
 
 }  // namespace manyworlds::inline v0::detail

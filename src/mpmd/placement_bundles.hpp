@@ -3,7 +3,6 @@
 
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "mpmd/placement_problem.hpp"
@@ -25,9 +24,5 @@ struct bundled_instances {
 [[nodiscard]] bundled_instances make_bundles(
     const placement_problem& problem, std::span<const instance_place> taken,
     const std::vector<const graph_place*>& rules);
-
-/// Returns the position of a role in the graph, or `none`.
-[[nodiscard]] std::uint32_t position_of_role(const job_graph& graph,
-                                             std::string_view name);
 
 }  // namespace manyworlds::inline v0::detail

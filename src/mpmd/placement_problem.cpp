@@ -28,6 +28,9 @@ class problem_maker {
       : graph_(graph), given_(nodes), taken_(taken), rules_(rules) {
     made_.graph = &graph;
     made_.wanted = wanted;
+    for (const graph_role& role : graph.roles())
+      made_.role_numbers.emplace(role.name,
+                                 static_cast<std::uint32_t>(made_.role_numbers.size()));
   }
 
   [[nodiscard]] placement_problem make() {
@@ -50,7 +53,7 @@ class problem_maker {
   void take_wanted() {
     std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
     for (const instance_id& each : made_.wanted) {
-      const std::uint32_t role = position_of_role(graph_, each.role);
+      const std::uint32_t role = made_.number_of_role(each.role);
       if (role == none) {
         throw placement_error(
             fmt::format("{} cannot be placed: the graph has no such role", each.text()));
@@ -60,7 +63,7 @@ class problem_maker {
       made_.wanted_roles.push_back(role);
     }
     for (const instance_place& each : taken_) {
-      const std::uint32_t role = position_of_role(graph_, each.instance.role);
+      const std::uint32_t role = made_.number_of_role(each.instance.role);
       if (role == none || !seen.contains({role, each.instance.index})) continue;
       throw placement_error(fmt::format("{} cannot be placed: it stands on {} already",
                                         each.instance.text(), each.node));
@@ -83,9 +86,8 @@ class problem_maker {
     for (const instance_place& each : taken_) {
       const auto found = node_by_name_.find(each.node);
       const std::uint32_t node = found == node_by_name_.end() ? none : found->second;
-      made_.standing.push_back({each.instance,
-                                position_of_role(graph_, each.instance.role), node,
-                                static_cast<std::uint32_t>(each.cpus.size())});
+      made_.standing.push_back({each.instance, made_.number_of_role(each.instance.role),
+                                node, static_cast<std::uint32_t>(each.cpus.size())});
       if (node == none) continue;
       cpus[node].insert(each.cpus.begin(), each.cpus.end());
       gpus[node].insert(each.gpus.begin(), each.gpus.end());
@@ -123,7 +125,7 @@ class problem_maker {
     if (rule.rule == place_rule::together || rule.level == place_level::gpu) return;
     preference made{&rule, std::vector<char>(graph_.roles().size(), 0), 0, {}, 0};
     for (const std::string& name : rule.roles) {
-      const std::uint32_t role = position_of_role(graph_, name);
+      const std::uint32_t role = made_.number_of_role(name);
       if (role != none) made.has_role[role] = 1;
     }
     const auto number = static_cast<std::uint32_t>(made_.preferences.size());
@@ -148,7 +150,7 @@ class problem_maker {
       made.party_of_others = 1;
     }
     for (const std::string& name : rule.roles) {
-      const std::uint32_t role = position_of_role(graph_, name);
+      const std::uint32_t role = made_.number_of_role(name);
       if (role == none) continue;
       std::uint32_t party = 0;
       if (rule.rule == place_rule::apart) {
@@ -236,24 +238,27 @@ class problem_maker {
     const auto number = static_cast<std::uint32_t>(&rule - made_.separations.data());
     const std::vector<std::uint32_t> claims = standing_parties(made_, rule);
     std::uint64_t bundles = 0;
-    for (const separated_party& party : rule.parties) bundles += party.bundles;
+    for (separated_party& party : rule.parties) {
+      bundles += party.bundles;
+      party.useful.assign(given_.size(), 0);
+    }
+    std::vector<placement_load> loads(rule.parties.size());
+    std::unordered_set<std::uint32_t> forms;
+    for (const placement_bundle& bundle : made_.bundles) {
+      for (const auto& [which, party] : bundle.parties) {
+        if (which != number) continue;
+        loads[party].add(bundle);
+        // Bundles of a form differ only where they are fixed, and have one party.
+        if (bundle.fixed_to != none || forms.insert(bundle.form).second)
+          mark_useful(rule.parties[party], bundle, claims, party);
+      }
+    }
     for (std::uint32_t p = 0; p < rule.parties.size(); ++p) {
       separated_party& party = rule.parties[p];
-      party.useful.assign(given_.size(), 0);
-      placement_load load;
-      std::set<std::uint32_t> forms;
-      for (const placement_bundle& bundle : made_.bundles) {
-        if (std::find(bundle.parties.begin(), bundle.parties.end(),
-                      std::pair(number, p)) == bundle.parties.end())
-          continue;
-        load.add(bundle);
-        if (bundle.fixed_to != none || forms.insert(bundle.form).second)
-          mark_useful(party, bundle, claims, p);
-      }
       std::vector<placement_amount> free;
       for (std::uint32_t n = 0; n < given_.size(); ++n)
         if (party.useful[n] != 0) free.push_back(made_.nodes[n].free);
-      party.fewest = party.bundles == 0 ? 0 : fewest_nodes(load, free);
+      party.fewest = party.bundles == 0 ? 0 : fewest_nodes(loads[p], free);
       const std::uint64_t share =
           bundles == 0 ? 0 : given_.size() * party.bundles / bundles;
       party.quota = std::max(party.fewest, static_cast<std::uint32_t>(share));
@@ -262,10 +267,12 @@ class problem_maker {
 
   void mark_useful(separated_party& party, const placement_bundle& bundle,
                    const std::vector<std::uint32_t>& claims, std::uint32_t itself) const {
-    for (std::uint32_t n = 0; n < given_.size(); ++n) {
+    const bool is_fixed = bundle.fixed_to != none;
+    const std::size_t first = is_fixed ? bundle.fixed_to : 0;
+    const std::size_t end = is_fixed ? first + 1 : given_.size();
+    for (std::size_t n = first; n < end; ++n) {
       const bool is_open = claims[n] == none || claims[n] == itself;
-      const bool may_be_there = bundle.fixed_to == none || bundle.fixed_to == n;
-      if (is_open && may_be_there && made_.has_labels[bundle.labels][n] != 0 &&
+      if (is_open && made_.has_labels[bundle.labels][n] != 0 &&
           made_.nodes[n].free.covers(bundle.need))
         party.useful[n] = 1;
     }

@@ -5,6 +5,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -121,6 +123,7 @@ struct placement_node {
 
 struct placement_problem {
   const job_graph* graph = nullptr;
+  std::unordered_map<std::string_view, std::uint32_t> role_numbers;
   std::span<const instance_id> wanted;
   std::vector<std::uint32_t> wanted_roles;  ///< by position in the graph
   std::vector<placement_node> nodes;
@@ -136,11 +139,20 @@ struct placement_problem {
   /// beyond a multiple never matters, and machines with a few MiB more or less are alike.
   std::uint64_t memory_unit = 0;
 
+  /// Returns the position of a role in the graph, or `none`.
+  [[nodiscard]] std::uint32_t number_of_role(std::string_view name) const {
+    const auto found = role_numbers.find(name);
+    return found == role_numbers.end() ? none : found->second;
+  }
   [[nodiscard]] const graph_role& role_of(std::uint32_t wanted_one) const {
     return graph->roles()[wanted_roles[wanted_one]];
   }
   [[nodiscard]] std::uint64_t memory_units(std::uint64_t memory) const noexcept {
     return memory_unit == 0 ? 0 : memory / memory_unit;
+  }
+  /// Returns as much of it as whole units are.
+  [[nodiscard]] std::uint64_t usable_memory(std::uint64_t memory) const noexcept {
+    return memory_units(memory) * memory_unit;
   }
   [[nodiscard]] const std::string& name_of_node(std::uint32_t node) const {
     return nodes[node].given->name;

@@ -20,12 +20,15 @@ std::string counted(std::uint64_t number, std::string_view one) {
   return fmt::format("{} {}{}", number, one, number == 1 ? "" : "s");
 }
 
-/// Returns "a, b and 3 more".
-std::string names_text(const std::vector<std::string>& names) {
-  if (names.size() <= most_named) return fmt::format("{}", fmt::join(names, ", "));
+/// Returns "a, b and 3 more". Of that many only the first need their names.
+std::string names_text(const std::vector<std::string>& names, std::size_t count) {
+  if (count <= most_named) return fmt::format("{}", fmt::join(names, ", "));
   return fmt::format("{} and {} more",
                      fmt::join(names.begin(), names.begin() + most_named, ", "),
-                     names.size() - most_named);
+                     count - most_named);
+}
+std::string names_text(const std::vector<std::string>& names) {
+  return names_text(names, names.size());
 }
 
 std::string need_text(const placement_amount& need) {
@@ -216,16 +219,28 @@ std::string dead_end_text(const placement_problem& problem, const dead_end& wher
   return text;
 }
 
+/// Returns the names of the others of a bundle. Each of its members is told them, so that
+/// not all are looked at each time.
+static std::string others_text(const placement_problem& problem,
+                               const placement_bundle& bundle, std::uint32_t wanted_one) {
+  const std::size_t count = bundle.standing.size() + bundle.wanted.size() - 1;
+  std::vector<std::string> names;
+  const auto is_full = [&] { return names.size() == most_named; };
+  for (std::size_t i = 0; i < bundle.standing.size() && !is_full(); ++i)
+    names.push_back(problem.standing[bundle.standing[i]].id.text());
+  for (std::size_t i = 0; i < bundle.wanted.size() && !is_full(); ++i)
+    if (bundle.wanted[i] != wanted_one)
+      names.push_back(problem.wanted[bundle.wanted[i]].text());
+  return names_text(names, count);
+}
+
 std::string decision_text(const placement_problem& problem,
                           const placement_bundle& bundle, std::uint32_t wanted_one,
                           const placement_decision& decision) {
   std::vector<std::string> parts;
-  std::vector<std::string> others;
-  for (const std::uint32_t one : bundle.standing)
-    others.push_back(problem.standing[one].id.text());
-  for (const std::uint32_t one : bundle.wanted)
-    if (one != wanted_one) others.push_back(problem.wanted[one].text());
-  if (!others.empty()) parts.push_back("together with " + names_text(others));
+  const bool is_alone = bundle.standing.empty() && bundle.wanted.size() == 1;
+  if (!is_alone)
+    parts.push_back("together with " + others_text(problem, bundle, wanted_one));
   if (bundle.fixed_to != none) return parts.front();
 
   if (decision.separation != none)
