@@ -19,8 +19,8 @@ namespace {
 using detail::placement_problem;
 using detail::search_end;
 
-// A step looks at each node, and the master waits: so looks are bounded, and not steps.
-// A million of them take about 0.1 s. One step for each bundle comes on top.
+// A step looks at each node at most, and the master waits: so looks are bounded, and not
+// steps. A million of them take about 0.1 s. One step for each bundle comes on top.
 constexpr std::uint64_t most_looks = 2'000'000;
 /// A search with one rule less says whether the rule is at fault: it is not worth as
 /// much.

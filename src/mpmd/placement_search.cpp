@@ -1,14 +1,26 @@
 #include "mpmd/placement_search.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace manyworlds::inline v0::detail {
 
 namespace {
 
-/// A step looks at each node, so that a number of looks bounds the time.
+/// A step looks at each node at most, so that a number of looks bounds the time.
 constexpr std::uint64_t looks_for_better = 200'000;
+
+/// A rule that excludes nodes, and the last of them. Of several rules the one is told of
+/// that excludes the last node.
+struct exclusion {
+  std::uint32_t node = 0;
+  std::uint32_t rule = none;
+
+  void note(std::uint32_t last, std::uint32_t by) noexcept {
+    if (by != none && last >= node) *this = {last, by};
+  }
+};
 
 }  // namespace
 
@@ -39,46 +51,82 @@ bool placement_search::enter(std::uint32_t depth) {
                          std::max<std::uint64_t>(left_of_form(depth), 1));
 }
 
+/// What was found among the nodes that were looked at.
+struct placement_search::choice {
+  std::uint32_t node = none;
+  node_rank best{};
+  std::optional<node_rank> second;
+  exclusion separated;
+  exclusion exceeded;
+};
+
+/// Nodes of one class, from the first to the last of those that were not tried.
+struct placement_search::alike_nodes {
+  std::uint32_t first = none;
+  std::uint32_t last = none;
+};
+
+placement_search::alike_nodes placement_search::untried(
+    const frame& at, const std::set<std::uint32_t>& nodes) {
+  if (at.tried.empty()) return {*nodes.begin(), *nodes.rbegin()};
+  const auto is_left = [&](std::uint32_t n) { return at.tried[n] == 0; };
+  const auto first = std::find_if(nodes.begin(), nodes.end(), is_left);
+  if (first == nodes.end()) return {};
+  return {*first, *std::find_if(nodes.rbegin(), nodes.rend(), is_left)};
+}
+
+void placement_search::look(const placement_bundle& bundle, const alike_nodes& nodes,
+                            choice& found) {
+  if (nodes.first == none) return;
+  ++looks_;
+  const node_verdict verdict = state_.judge(bundle, nodes.first);
+  if (verdict.what != obstacle::nothing) {
+    found.separated.note(nodes.last, verdict.separation);
+    found.exceeded.note(nodes.last, verdict.preference);
+    return;
+  }
+  const node_rank rank = state_.rank(bundle, nodes.first);
+  const bool are_several = nodes.first != nodes.last;
+  // Of equal ones the first is taken.
+  const bool is_best = found.node == none || rank < found.best ||
+                       (nodes.first < found.node && rank == found.best);
+  if (is_best) {
+    if (found.node != none) found.second = found.best;
+    if (are_several) found.second = rank;
+    found.best = rank;
+    found.node = nodes.first;
+  } else if (!found.second || rank < *found.second) {
+    found.second = rank;
+  }
+}
+
 bool placement_search::choose(std::uint32_t depth) {
   const placement_bundle& bundle = problem_.bundles[depth];
   frame& at = frames_[depth];
-  placement_decision chosen;
-  node_rank best{};
-  node_rank second{};
-  bool has_second = false;
-  const auto nodes = static_cast<std::uint32_t>(problem_.nodes.size());
-  // A fixed one looks at its node alone.
-  const std::uint32_t first = bundle.fixed_to == none ? 0 : bundle.fixed_to;
-  const std::uint32_t end = bundle.fixed_to == none ? nodes : first + 1;
-  for (std::uint32_t n = first; n < end; ++n) {
-    if (!at.tried.empty() && at.tried[n] != 0) {
-      chosen.is_last = true;
-      continue;
-    }
-    const node_verdict verdict = state_.judge(bundle, n);
-    if (verdict.what != obstacle::nothing) {
-      if (verdict.separation != none) chosen.separation = verdict.separation;
-      if (verdict.preference != none) chosen.preference = verdict.preference;
-      continue;
-    }
-    const node_rank rank = state_.rank(bundle, n);
-    if (chosen.node == none || rank < best) {
-      second = best;
-      has_second = chosen.node != none;
-      best = rank;
-      chosen.node = n;
-    } else if (!has_second || rank < second) {
-      has_second = true;
-      second = rank;
-    }
+  choice found;
+  const auto look_at = [&](std::uint32_t node) {
+    if (at.tried.empty() || at.tried[node] == 0) look(bundle, {node, node}, found);
+  };
+  if (bundle.fixed_to != none) {
+    look_at(bundle.fixed_to);
+  } else if (const node_classes::class_map* const classes = state_.classes()) {
+    for (const auto& [facts, nodes] : *classes) look(bundle, untried(at, nodes), found);
+  } else {
+    for (std::uint32_t n = 0; n < problem_.nodes.size(); ++n) look_at(n);
   }
-  if (chosen.node == none) return false;
-  chosen.is_only = !has_second && !chosen.is_last && chosen.preference == none;
-  if (has_second) {
-    chosen.is_last = false;
-    chosen.preference = none;
-    const auto differs = std::mismatch(best.begin(), best.end(), second.begin());
-    chosen.reason = static_cast<std::size_t>(differs.first - best.begin());
+  if (found.node == none) return false;
+  placement_decision chosen;
+  chosen.node = found.node;
+  chosen.separation = found.separated.rule;
+  if (found.second) {
+    const auto differs =
+        std::mismatch(found.best.begin(), found.best.end(), found.second->begin());
+    chosen.reason = static_cast<std::size_t>(differs.first - found.best.begin());
+    chosen.is_only = false;
+  } else {
+    chosen.is_last = !at.tried.empty();
+    chosen.preference = found.exceeded.rule;
+    chosen.is_only = !chosen.is_last && chosen.preference == none;
   }
   at.chosen = chosen;
   return true;

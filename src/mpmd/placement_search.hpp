@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "mpmd/placement_problem.hpp"
@@ -37,8 +38,8 @@ enum class search_end : std::uint8_t { found, impossible, gave_up };
 /// steps. The same problem gives the same placement.
 class placement_search {
  public:
-  explicit placement_search(const placement_problem& problem)
-      : problem_(problem), state_(problem), frames_(problem.bundles.size()) {}
+  explicit placement_search(const placement_problem& problem, std::size_t few = few_nodes)
+      : problem_(problem), state_(problem, few), frames_(problem.bundles.size()) {}
 
   /// Demands that a preference is measured at most so.
   void limit(std::uint32_t preference, std::uint64_t most) {
@@ -48,6 +49,8 @@ class placement_search {
   [[nodiscard]] search_end run(std::uint64_t most_steps);
 
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
+  /// Returns how often a node was judged, for all of its class, to choose one.
+  [[nodiscard]] std::uint64_t looks() const noexcept { return looks_; }
   /// Returns where the bundles are. Precondition: a placement was found.
   [[nodiscard]] std::vector<placement_decision> decisions() const;
   [[nodiscard]] std::uint64_t measure(std::uint32_t preference) const {
@@ -62,8 +65,14 @@ class placement_search {
     std::vector<char> tried;  ///< by node; empty: none
   };
 
+  struct choice;
+  struct alike_nodes;
+
   [[nodiscard]] bool enter(std::uint32_t depth);
   [[nodiscard]] bool choose(std::uint32_t depth);
+  [[nodiscard]] static alike_nodes untried(const frame& at,
+                                           const std::set<std::uint32_t>& nodes);
+  void look(const placement_bundle& bundle, const alike_nodes& nodes, choice& found);
   [[nodiscard]] bool are_exchangeable(std::uint32_t a, std::uint32_t b) const;
   [[nodiscard]] std::uint64_t left_of_form(std::uint32_t depth) const;
   void refute(frame& at, std::uint32_t node);
@@ -73,6 +82,7 @@ class placement_search {
   placement_state state_;
   std::vector<frame> frames_;
   std::uint64_t steps_ = 0;
+  std::uint64_t looks_ = 0;
   dead_end deepest_;
 };
 

@@ -1,6 +1,7 @@
 #include "mpmd/placement_state.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "manyworlds/detail/assertion.hpp"
 
@@ -29,18 +30,21 @@ double weight_of(std::uint64_t largest) {
 
 }  // namespace
 
-placement_state::placement_state(const placement_problem& problem)
+placement_state::placement_state(const placement_problem& problem, std::size_t few)
     : problem_(problem),
       nodes_(problem.nodes.size()),
       role_counts_(problem.nodes.size() * problem.graph->roles().size(), 0),
       cpu_weight_(weight_of(problem.largest.cpus)),
-      memory_weight_(weight_of(problem.largest.memory)) {
+      memory_weight_(weight_of(problem.largest.memory)),
+      has_classes_(nodes_.size() > few) {
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     nodes_[i].free = problem.nodes[i].free;
     nodes_[i].cpus = std::max<std::uint64_t>(problem.nodes[i].given->cpu_count(), 1);
   }
   for (const standing_instance& each : problem.standing)
     if (each.node != none && each.cpus == 0) ++nodes_[each.node].sharers;
+  for (std::uint32_t n = 0; n < nodes_.size() && has_classes_; ++n)
+    classes_.add(facts_of(n));
   for (const separation& each : problem.separations) start_separation(each);
   for (const preference& each : problem.preferences) start_preference(each);
 }
@@ -74,6 +78,32 @@ void placement_state::start_preference(const preference& rule) {
   state.left = rule.instances;
   state.need = rule.need;
   preferred_.push_back(std::move(state));
+}
+
+void placement_state::sort(std::uint32_t node) {
+  if (has_classes_) classes_.move(node, facts_of(node));
+}
+
+/// What separations and preferences know of a node follows from its kind and the roles
+/// that were placed there. Of its memory counts how many units of what bundles need are
+/// free, and a rough rest: otherwise machines with a few MiB more or less would be in
+/// classes of their own.
+node_classes::node_facts placement_state::facts_of(std::uint32_t node) const {
+  const node_state& there = nodes_[node];
+  const std::size_t roles = problem_.graph->roles().size();
+  const std::array all{std::uint64_t{problem_.nodes[node].kind},
+                       there.cpus,
+                       there.sharers,
+                       there.free.cpus,
+                       there.free.gpus,
+                       problem_.memory_units(there.free.memory),
+                       rest_of_memory(node)};
+  node_classes::node_facts made;
+  made.reserve(all.size() + roles);
+  made.assign(all.begin(), all.end());
+  const auto first = role_counts_.begin() + static_cast<std::ptrdiff_t>(node * roles);
+  made.insert(made.end(), first, first + static_cast<std::ptrdiff_t>(roles));
+  return made;
 }
 
 void placement_state::hold(preference_state& state, std::uint32_t node,
@@ -116,6 +146,7 @@ void placement_state::put(const placement_bundle& bundle, std::uint32_t node) {
     state.left -= count;
     state.need -= bundle.need;
   }
+  sort(node);
 }
 
 void placement_state::take_back(const placement_bundle& bundle, std::uint32_t node) {
@@ -141,6 +172,7 @@ void placement_state::take_back(const placement_bundle& bundle, std::uint32_t no
     state.left += count;
     state.need += bundle.need;
   }
+  sort(node);
 }
 
 node_verdict placement_state::judge(const placement_bundle& bundle,
@@ -212,15 +244,22 @@ node_rank placement_state::rank(const placement_bundle& bundle,
       at(rank_reason::spread) += state.held[node];
     } else if (state.held[node] == 0) {
       ++at(rank_reason::pack);
-      at(rank_reason::cover) += 1000 - coverage(there.free, state.need);
+      placement_amount usable = there.free;
+      usable.memory = problem_.usable_memory(usable.memory);
+      at(rank_reason::cover) += 1000 - coverage(usable, state.need);
     }
   }
   if (bundle.sharers > 0) at(rank_reason::sharers) = there.sharers * 4096 / there.cpus;
   at(rank_reason::gpus) = there.free.gpus - bundle.need.gpus;
-  at(rank_reason::rest) = static_cast<std::uint64_t>(
-      static_cast<double>(there.free.cpus - bundle.need.cpus) * cpu_weight_ +
-      static_cast<double>(there.free.memory - bundle.need.memory) * memory_weight_);
+  const double cpus = static_cast<double>(there.free.cpus - bundle.need.cpus);
+  at(rank_reason::rest) =
+      static_cast<std::uint64_t>(cpus * cpu_weight_) + rest_of_memory(node);
   return made;
+}
+
+std::uint64_t placement_state::rest_of_memory(std::uint32_t node) const {
+  return static_cast<std::uint64_t>(static_cast<double>(nodes_[node].free.memory) *
+                                    memory_weight_);
 }
 
 bool placement_state::are_alike(std::uint32_t a, std::uint32_t b) const {

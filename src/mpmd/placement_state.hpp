@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "mpmd/placement_classes.hpp"
 #include "mpmd/placement_problem.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -42,9 +43,14 @@ enum class rank_reason : std::uint8_t {
 inline constexpr std::size_t rank_reasons = 7;
 using node_rank = std::array<std::uint64_t, rank_reasons>;
 
+/// Up to that many nodes are looked at one by one: to sort them into classes takes
+/// longer.
+inline constexpr std::size_t few_nodes = 32;
+
 class placement_state {
  public:
-  explicit placement_state(const placement_problem& problem);
+  /// Sorts nodes into classes if there are more than `few`.
+  explicit placement_state(const placement_problem& problem, std::size_t few = few_nodes);
 
   /// Demands that a preference is measured at most so. Precondition: nothing is placed.
   void limit(std::uint32_t preference, std::uint64_t most) {
@@ -56,6 +62,12 @@ class placement_state {
 
   [[nodiscard]] node_verdict judge(const placement_bundle& bundle,
                                    std::uint32_t node) const;
+  /// Returns the nodes by classes, or nothing if they are few. Bundles that are fixed are
+  /// placed first; from then on verdicts and ranks of a bundle are the same for all nodes
+  /// of a class.
+  [[nodiscard]] const node_classes::class_map* classes() const noexcept {
+    return has_classes_ ? &classes_.all() : nullptr;
+  }
   /// Precondition: nothing speaks against the node.
   [[nodiscard]] node_rank rank(const placement_bundle& bundle, std::uint32_t node) const;
   /// Says whether the same can follow from placing a bundle on the one or on the other.
@@ -97,6 +109,11 @@ class placement_state {
 
   void start_separation(const separation& rule);
   void start_preference(const preference& rule);
+  /// Sorts the node again after a change of its facts.
+  void sort(std::uint32_t node);
+  [[nodiscard]] node_classes::node_facts facts_of(std::uint32_t node) const;
+  /// Returns what the memory that is free adds to `rank_reason::rest`.
+  [[nodiscard]] std::uint64_t rest_of_memory(std::uint32_t node) const;
   void hold(preference_state& state, std::uint32_t node, std::uint64_t instances);
   void drop(preference_state& state, std::uint32_t node, std::uint64_t instances);
   [[nodiscard]] node_verdict judge_parties(const placement_bundle& bundle,
@@ -110,6 +127,8 @@ class placement_state {
   std::vector<std::uint32_t> role_counts_;  ///< of placed instances, by node and role
   double cpu_weight_;
   double memory_weight_;
+  bool has_classes_;
+  node_classes classes_;
   std::vector<separation_state> separated_;
   std::vector<preference_state> preferred_;
 };
