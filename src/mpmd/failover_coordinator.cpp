@@ -80,14 +80,14 @@ void failover_coordinator::lost_with_node(std::size_t instance, recorded_time no
 }
 
 /// The next controller of a session needs all workers, also those that an earlier one has
-/// let go, or that were given up.
+/// let go, or that were given up. An instance that is no controller has none.
 void failover_coordinator::bring_workers_back(std::size_t controller,
                                               recorded_time not_before) {
+  const bool is_session = job_.role_of(controller).kind == role_kind::spmd;
+  if (!is_session || job_.id(controller).index > 0) return;
   const auto [first, end] = job_.range_of(job_.role_number(controller));
-  for (std::size_t n = first; n < end; ++n) {
-    const bool is_gone = job_.session_controller_of(n) == controller &&
-                         job_.at(n).phase == instance_phase::ended;
-    if (is_gone) bring_worker_back(n, not_before);
+  for (std::size_t n = first + 1; n < end; ++n) {
+    if (job_.at(n).phase == instance_phase::ended) bring_worker_back(n, not_before);
   }
 }
 

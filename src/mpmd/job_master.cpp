@@ -345,6 +345,7 @@ void job_master::tell(const std::string& node, agent_word word) {
 }
 
 void job_master::carry_out(const std::vector<agent_order>& orders) {
+  rank_places places(manager_->context());
   for (const agent_order& order : orders) {
     agent_word word;
     word.instance = manager_->context().id(order.instance);
@@ -352,7 +353,7 @@ void job_master::carry_out(const std::vector<agent_order>& orders) {
     switch (order.kind) {
       case agent_order::what::ensure:
         word.kind = word_kind::ensure;
-        word.spec = spec_of(order.instance);
+        word.spec = spec_of(order.instance, places);
         break;
       case agent_order::what::end:
         word.kind = word_kind::end;
@@ -373,7 +374,7 @@ void job_master::carry_out(const std::vector<agent_order>& orders) {
   }
 }
 
-start_spec job_master::spec_of(std::size_t instance) const {
+start_spec job_master::spec_of(std::size_t instance, rank_places& places) const {
   const job_context& job = manager_->context();
   const graph_role& role = job.role_of(instance);
   const instance_record& record = job.at(instance);
@@ -385,7 +386,7 @@ start_spec job_master::spec_of(std::size_t instance) const {
   spec.variables["ROLE_RANK"] = std::to_string(job.id(instance).index);
   spec.variables["ROLE_WORLD_SIZE"] = std::to_string(role.counts.start);
   // What the role sets itself wins.
-  spec.variables.merge(torch_variables(job, manager_->nodes(), instance));
+  spec.variables.merge(torch_variables(job, manager_->nodes(), places, instance));
   spec.cpus = record.place.cpus;
   spec.gpus = record.place.gpus;
   spec.has_gpus_of_its_own = role.needs.gpus > 0;

@@ -26,6 +26,8 @@
 
 namespace manyworlds::inline v0::detail {
 
+class rank_places;
+
 struct master_options {
   manager_limits limits;
   /// Returns the time for records. Null: this machine's clock.
@@ -76,7 +78,7 @@ class job_master {
   void hear_fact(const std::string& node, agent_word word);
   void tell(const std::string& node, agent_word word);
   void carry_out(const std::vector<agent_order>& orders);
-  [[nodiscard]] start_spec spec_of(std::size_t instance) const;
+  [[nodiscard]] start_spec spec_of(std::size_t instance, rank_places& places) const;
   /// Returns the time by which it decides. It goes on steadily from when the term began:
   /// a clock that is set, or a machine that slept, lets no span pass (law G-c).
   [[nodiscard]] recorded_time now() const;

@@ -2,44 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
-#include <vector>
 
 namespace manyworlds::inline v0::detail {
 
 namespace {
-
-struct rank_place {
-  std::size_t local_rank = 0;
-  std::size_t local_size = 1;
-  std::size_t node = 0;
-  std::size_t nodes = 1;
-};
-
-/// Returns its place among the instances of its role. Nodes are counted in the order in
-/// which the instances name them. The controller of a session is none of its workers, and
-/// has no device of theirs.
-rank_place place_of(const job_context& job, std::size_t instance) {
-  const bool is_session = job.role_of(instance).kind == role_kind::spmd;
-  if (is_session && job.id(instance).index == 0) return {};
-  const auto [first, end] = job.range_of(job.role_number(instance));
-  const std::string& own = job.at(instance).place.node;
-  std::vector<std::string> seen;
-  rank_place place;
-  place.local_size = 0;
-  for (std::size_t n = first + (is_session ? 1 : 0); n < end; ++n) {
-    const std::string& node = job.at(n).place.node;
-    if (node.empty()) continue;
-    if (std::find(seen.begin(), seen.end(), node) == seen.end()) seen.push_back(node);
-    if (node != own) continue;
-    ++place.local_size;
-    place.local_rank += n < instance ? 1 : 0;
-  }
-  const auto at = std::find(seen.begin(), seen.end(), own);
-  place.node = static_cast<std::size_t>(at - seen.begin());
-  place.nodes = seen.size();
-  return place;
-}
 
 /// Returns where others reach the node of an instance: as its agent says now, or said
 /// when it was started.
@@ -54,6 +23,42 @@ std::string address_of(const job_context& job, const node_views& nodes,
 }
 
 }  // namespace
+
+const rank_place& rank_places::of(std::size_t instance) {
+  const std::size_t role = job_.role_number(instance);
+  std::vector<rank_place>& places = by_role_[role];
+  if (places.empty()) count(role, places);
+  return places[instance - job_.range_of(role).first];
+}
+
+/// Nodes are counted in the order in which the instances name them.
+void rank_places::count(std::size_t role, std::vector<rank_place>& places) const {
+  const auto [first, end] = job_.range_of(role);
+  places.resize(end - first);
+  struct ranks_there {
+    std::size_t node = 0;
+    std::size_t ranks = 0;
+  };
+  std::unordered_map<std::string_view, ranks_there> nodes;
+  const auto each_rank = [&, first = first, end = end](auto see) {
+    // The controller of a session is none of its workers, and has no device of theirs.
+    const bool is_session = job_.role_of(first).kind == role_kind::spmd;
+    for (std::size_t n = first + (is_session ? 1 : 0); n < end; ++n)
+      see(std::string_view(job_.at(n).place.node), places[n - first]);
+  };
+  each_rank([&](std::string_view node, rank_place& place) {
+    if (node.empty()) return;
+    ranks_there& there = nodes.try_emplace(node, ranks_there{nodes.size()}).first->second;
+    place.local_rank = there.ranks++;
+  });
+  each_rank([&](std::string_view node, rank_place& place) {
+    const auto found = nodes.find(node);
+    const bool is_placed = found != nodes.end();
+    place.local_size = is_placed ? found->second.ranks : 0;
+    place.node = is_placed ? found->second.node : nodes.size();
+    place.nodes = nodes.size();
+  });
+}
 
 std::uint32_t rank_port(const job_context& job, std::size_t role) {
   const std::size_t first = job.range_of(role).first;
@@ -71,6 +76,7 @@ std::uint32_t rank_port(const job_context& job, std::size_t role) {
 
 std::map<std::string, std::string> torch_variables(const job_context& job,
                                                    const node_views& nodes,
+                                                   rank_places& places,
                                                    std::size_t instance) {
   const graph_role& role = job.role_of(instance);
   const std::size_t number = job.role_number(instance);
@@ -90,7 +96,7 @@ std::map<std::string, std::string> torch_variables(const job_context& job,
     return role.variables.contains(name);
   });
   if (sets_own) return all;
-  const rank_place place = place_of(job, instance);
+  const rank_place& place = places.of(instance);
   const bool has_gpus = role.needs.gpus > 0;
   all["LOCAL_RANK"] = std::to_string(has_gpus ? 0 : place.local_rank);
   all["LOCAL_WORLD_SIZE"] = std::to_string(place.local_size);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "mpmd/job_context.hpp"
 #include "mpmd/node_views.hpp"
@@ -28,6 +29,30 @@ inline constexpr std::uint32_t end_of_rank_ports = 29500;
 /// the restart gives another. A role that sets MASTER_PORT itself keeps that.
 [[nodiscard]] std::uint32_t rank_port(const job_context& job, std::size_t role);
 
+/// The place of an instance among those of its role.
+struct rank_place {
+  std::size_t local_rank = 0;
+  std::size_t local_size = 1;
+  std::size_t node = 0;
+  std::size_t nodes = 1;
+};
+
+/// The places of all, for one turn of the master: each role is counted once, when the
+/// first of its instances is asked for. The job does not change meanwhile.
+class rank_places {
+ public:
+  explicit rank_places(const job_context& job)
+      : job_(job), by_role_(job.graph().roles().size()) {}
+
+  [[nodiscard]] const rank_place& of(std::size_t instance);
+
+ private:
+  void count(std::size_t role, std::vector<rank_place>& places) const;
+
+  const job_context& job_;
+  std::vector<std::vector<rank_place>> by_role_;
+};
+
 /// Returns what torchrun sets by the places of a role's instances: MASTER_ADDR and
 /// MASTER_PORT, LOCAL_*, GROUP_* by nodes, and TORCHELASTIC_MAX_RESTARTS. Those of a
 /// place are left out where the role sets one of them itself.
@@ -38,6 +63,7 @@ inline constexpr std::uint32_t end_of_rank_ports = 29500;
 /// them as device 0, as by `torchrun --virtual-local-rank`.
 [[nodiscard]] std::map<std::string, std::string> torch_variables(const job_context& job,
                                                                  const node_views& nodes,
+                                                                 rank_places& places,
                                                                  std::size_t instance);
 
 }  // namespace manyworlds::inline v0::detail

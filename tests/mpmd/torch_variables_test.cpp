@@ -26,7 +26,8 @@ mw::job_graph trainers(std::uint32_t count) {
 
 variables told_to(managed_job& job, std::uint32_t index) {
   const auto n = job.context().find({"trainer", index}).value();
-  return mw::detail::torch_variables(job.context(), job.manager().nodes(), n);
+  mw::detail::rank_places places(job.context());
+  return mw::detail::torch_variables(job.context(), job.manager().nodes(), places, n);
 }
 
 std::string meeting_of(managed_job& job, std::uint32_t index) {
@@ -153,6 +154,30 @@ TEST_CASE("graph: roles of a job never meet at one port, and two jobs of a name 
   CHECK(mw::detail::rank_port(again, 2) == mw::detail::rank_port(job, 2));
 }
 
+TEST_CASE("graph: all of a turn are told their places by one count of each role") {
+  mw::job_graph g("places");
+  g.role("other").run({"other"}).count(2);
+  g.role("actor").run({"actor"}).count(5).kind = mw::role_kind::spmd;
+  mw::detail::job_context job(g);
+  // The controller of the session is on a node with workers, and one worker on none.
+  const std::vector<std::string> nodes{"b", "b", "b", "a", "b", "", "a"};
+  for (std::size_t n = 0; n < nodes.size(); ++n) job.change(n).place.node = nodes[n];
+  mw::detail::rank_places places(job);
+  const auto text = [&](std::size_t n) {
+    const mw::detail::rank_place& of = places.of(n);
+    return std::to_string(of.local_rank) + "/" + std::to_string(of.local_size) + " on " +
+           std::to_string(of.node) + "/" + std::to_string(of.nodes);
+  };
+  // In another order than they stand in, as orders are.
+  CHECK(text(6) == "1/2 on 0/2");
+  CHECK(text(1) == "1/2 on 0/1");
+  CHECK(text(0) == "0/2 on 0/1");
+  CHECK(text(2) == "0/1 on 0/1");
+  CHECK(text(3) == "0/2 on 0/2");
+  CHECK(text(4) == "0/1 on 1/2");
+  CHECK(text(5) == "0/0 on 2/2");
+}
+
 TEST_CASE("graph: with GPUs of its own each sees the first of them as device 0") {
   mw::job_graph g("gpus");
   g.role("trainer")
@@ -161,7 +186,8 @@ TEST_CASE("graph: with GPUs of its own each sees the first of them as device 0")
       .need({.cpus = 0, .memory = 0, .gpus = 1, .labels = {}});
   mw::detail::job_context job(g);
   for (std::size_t n = 0; n < 2; ++n) job.change(n).place.node = "a";
-  const variables all = mw::detail::torch_variables(job, {}, 1);
+  mw::detail::rank_places places(job);
+  const variables all = mw::detail::torch_variables(job, {}, places, 1);
   CHECK(all.at("LOCAL_RANK") == "0");
   CHECK(all.at("LOCAL_WORLD_SIZE") == "2");
   CHECK(all.at("GROUP_WORLD_SIZE") == "1");
@@ -176,7 +202,8 @@ TEST_CASE("graph: what a role sets of torch's variables wins, and places go toge
   g.role("trainer").restart(mw::restart_when::never);
   mw::detail::job_context job(g);
   job.change(0).place.node = "a";
-  const variables all = mw::detail::torch_variables(job, {}, 0);
+  mw::detail::rank_places places(job);
+  const variables all = mw::detail::torch_variables(job, {}, places, 0);
   CHECK_FALSE(all.contains("LOCAL_WORLD_SIZE"));
   CHECK_FALSE(all.contains("GROUP_RANK"));
   CHECK(all.at("TORCHELASTIC_MAX_RESTARTS") == "0");
