@@ -38,6 +38,7 @@ static recorded_time end_of_count(recorded_time now, duration length) noexcept {
 
 void failover_coordinator::failed(std::size_t instance, recorded_time now,
                                   const std::string& why, duration takes) {
+  MW_ASSERT(!why.empty(), "what has failed has not ended well, and says so");
   instance_record& record = job_.change_last(instance);
   record.why = why;
   const graph_role& role = job_.role_of(instance);
@@ -64,17 +65,15 @@ void failover_coordinator::failed(std::size_t instance, recorded_time now,
 void failover_coordinator::cannot_start(std::size_t instance, const std::string& why) {
   instance_record& record = job_.change_last(instance);
   record.why = why;
-  record.phase = instance_phase::ended;
-  const std::size_t role = job_.role_number(instance);
   // At its start a job that lacks an instance would wait for it.
-  const bool has_enough = job_.job().stage == job_stage::running &&
-                          left_of(role) >= job_.role_of(instance).counts.min;
+  const bool has_enough =
+      end_region_of(instance) && job_.job().stage == job_stage::running;
   if (!has_enough) end_job(1, told_of(instance, why));
 }
 
 void failover_coordinator::lost_with_node(std::size_t instance, recorded_time now) {
   instance_record& record = job_.change_last(instance);
-  record.place.node.clear();
+  record.lose_place();
   record.why = "its node is gone";
   recover(instance, now);
 }
@@ -113,15 +112,21 @@ void failover_coordinator::bring_worker_back(std::size_t worker,
                                              recorded_time not_before) {
   instance_record& record = job_.change(worker);
   record.phase = instance_phase::waiting;
-  record.place.node.clear();
+  record.lose_place();
   record.not_before = not_before;
   record.why = "its controller is started again";
 }
 
 void failover_coordinator::recover(std::size_t instance, recorded_time not_before) {
   for (const std::size_t n : regions_.of(instance)) {
-    if (job_.at(n).phase != instance_phase::running) continue;
+    // A master may have died between the record of a controller and those of its workers.
+    if (job_.at(n).phase == instance_phase::waiting) bring_workers_back(n, not_before);
+    // One that has done its part does it again with the others: no world of all of them
+    // would form otherwise. Its place may be another's by now.
+    const bool has_ended = job_.at(n).has_ended_well();
+    if (!has_ended && job_.at(n).phase != instance_phase::running) continue;
     instance_record& member = job_.change(n);
+    if (has_ended) member.lose_place();
     if (n != instance)
       member.why = fmt::format("{} is started again", job_.id(instance).text());
     member.phase = instance_phase::waiting;
@@ -133,9 +138,7 @@ void failover_coordinator::recover(std::size_t instance, recorded_time not_befor
 std::size_t failover_coordinator::left_of(std::size_t role) const {
   const auto is_left = [this](std::size_t n) {
     const instance_record& record = job_.at(n);
-    const bool has_ended_well =
-        record.phase == instance_phase::ended && record.exit && record.exit->is_success();
-    return has_ended_well || record.phase == instance_phase::running ||
+    return record.has_ended_well() || record.phase == instance_phase::running ||
            record.phase == instance_phase::waiting;
   };
   const auto [first, end] = job_.range_of(role);
@@ -146,11 +149,25 @@ std::size_t failover_coordinator::left_of(std::size_t role) const {
   return left;
 }
 
+bool failover_coordinator::end_region_of(std::size_t instance) {
+  bool has_enough = true;
+  for (const std::size_t n : regions_.of(instance)) {
+    instance_record& member = n == instance ? job_.change_last(n) : job_.change(n);
+    const bool may_live = member.phase == instance_phase::running ||
+                          member.phase == instance_phase::waiting;
+    if (n != instance && may_live)
+      member.why = fmt::format("{} was given up", job_.id(instance).text());
+    if (n == instance || may_live) member.phase = instance_phase::ended;
+  }
+  for (const std::size_t n : regions_.of(instance))
+    has_enough = has_enough && left_of(job_.role_number(n)) >= job_.role_of(n).counts.min;
+  return has_enough;
+}
+
 void failover_coordinator::give_up(std::size_t instance, recorded_time now,
                                    const std::string& why, duration takes) {
-  job_.change(instance).phase = instance_phase::ended;
+  if (end_region_of(instance)) return;
   const graph_role& role = job_.role_of(instance);
-  if (left_of(job_.role_number(instance)) >= role.counts.min) return;
   const std::string told = told_of(instance, why);
   if (role.restarts == restart_when::never) {
     const auto& exit = job_.at(instance).exit;

@@ -54,6 +54,9 @@ class failover_coordinator {
   /// It is not started again. The job goes on while enough of its role are left.
   void give_up(std::size_t instance, recorded_time now, const std::string& why,
                duration takes);
+  /// It is over, and so are those that restart with it: they were nothing without it.
+  /// Returns whether the job goes on, since enough of all their roles are left.
+  [[nodiscard]] bool end_region_of(std::size_t instance);
   [[nodiscard]] std::size_t left_of(std::size_t role) const;
   /// Returns which instance, where, and why, for people.
   [[nodiscard]] std::string told_of(std::size_t instance, const std::string& why) const;

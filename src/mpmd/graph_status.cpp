@@ -9,6 +9,8 @@ namespace manyworlds::inline v0::detail {
 using nlohmann::json;
 
 constexpr std::size_t most_events = 256;
+/// Less than etcd takes: 1.5 MiB for a request.
+constexpr std::size_t longest_status = std::size_t{1024} * 1024;
 
 void graph_status::note(recorded_time when, std::string what) {
   events_.emplace_back(when, std::move(what));
@@ -76,7 +78,7 @@ static json json_of(const job_manager& manager, std::size_t n) {
            {"phase", name_of(record.phase)},
            {"incarnation", record.incarnation},
            {"node", record.place.node},
-           {"failures", record.failures.size()}};
+           {"failures", manager.counted_failures(n)}};
   if (report != nullptr) {
     all["life"] = name_of(report->life);
     all["pid"] = report->pid;
@@ -107,8 +109,12 @@ std::string graph_status::text(const job_manager& manager, std::uint64_t term) c
   for (const auto& [name, view] : manager.nodes().all())
     nodes.push_back(json_of(view, name));
   json& instances = all["instances"] = json::array();
-  for (std::size_t n = 0; n < job.size(); ++n)
-    if (job.at(n).phase != instance_phase::idle) instances.push_back(json_of(manager, n));
+  const std::vector<std::string> waits = manager.what_waits_for();
+  for (std::size_t n = 0; n < job.size(); ++n) {
+    if (job.at(n).phase == instance_phase::idle) continue;
+    instances.push_back(json_of(manager, n));
+    if (!waits[n].empty()) instances.back()["waits_for"] = waits[n];
+  }
   json& edges = all["edges"] = json::array();
   for (const graph_edge& edge : job.graph().edges()) {
     edges.push_back({{"name", edge.name},
@@ -120,7 +126,17 @@ std::string graph_status::text(const job_manager& manager, std::uint64_t term) c
   json& events = all["events"] = json::array();
   for (const auto& [when, what] : events_)
     events.push_back({{"time", when}, {"what", what}});
-  return all.dump(-1, ' ', false, json::error_handler_t::replace);
+  const auto text_of = [](const json& what) {
+    return what.dump(-1, ' ', false, json::error_handler_t::replace);
+  };
+  std::string told = text_of(all);
+  if (told.size() <= longest_status) return told;
+  // A store takes no more, and that the job is over must be told in any case.
+  all["left_out"] = fmt::format("{} instances and {} events: a status has at most {} KiB",
+                                instances.size(), events.size(), longest_status / 1024);
+  instances = json::array();
+  events = json::array();
+  return text_of(all);
 }
 
 }  // namespace manyworlds::inline v0::detail

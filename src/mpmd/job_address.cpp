@@ -1,6 +1,8 @@
 #include "mpmd/job_address.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -8,6 +10,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+
+#include "io/descriptor.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -27,8 +31,16 @@ std::optional<std::string> end_of_job(const std::string& base, const std::string
   return text;
 }
 
+/// A job holds a lock on its folder for as long as it lives.
+static bool has_been_killed(const std::string& folder) {
+  const unique_descriptor opened(
+      ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return opened && ::flock(opened.get(), LOCK_SH | LOCK_NB) == 0;
+}
+
 job_address address_of_job(const std::string& base, const std::string& job) {
-  const std::string path = fmt::format("{}/{}/job.json", folder_of_jobs(base), job);
+  const std::string folder = fmt::format("{}/{}", folder_of_jobs(base), job);
+  const std::string path = folder + "/job.json";
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto told = nlohmann::json::parse(text, nullptr, false);
@@ -39,6 +51,9 @@ job_address address_of_job(const std::string& base, const std::string& job) {
     throw std::runtime_error(fmt::format(
         "no job \"{}\" was started on this machine (no {}); --store names its store", job,
         path));
+  if (has_been_killed(folder))
+    throw std::runtime_error(
+        fmt::format("the job \"{}\" was killed, and has left nothing that runs", job));
   return {job, told["store"], told["secret_file"]};
 }
 

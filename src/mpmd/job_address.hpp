@@ -19,7 +19,7 @@ struct job_address {
 /// or /tmp/manyworlds-UID.
 [[nodiscard]] std::string folder_of_jobs(const std::string& base);
 /// Returns what the job of that name has told. Errors: std::runtime_error if there is
-/// none.
+/// none, or it was killed.
 [[nodiscard]] job_address address_of_job(const std::string& base, const std::string& job);
 /// Returns how the job of that name has ended, as its master told last, in JSON; nothing
 /// if it runs or never did.

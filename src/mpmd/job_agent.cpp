@@ -123,7 +123,9 @@ agent_word job_agent::hello() const {
   word.term = term_;
   word.node = node_;
   word.agent = name_;
-  for (const auto& [id, instance] : instances_) word.has.push_back(instance->report());
+  // As with `tell`: what has ended as it leaves has not failed.
+  for (const auto& [id, instance] : instances_)
+    if (!is_leaving_ || !instance->is_over()) word.has.push_back(instance->report());
   return word;
 }
 

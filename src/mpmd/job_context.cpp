@@ -235,7 +235,8 @@ void job_context::begin_again(recorded_time not_before) {
     record.phase = instance_phase::waiting;
     record.not_before = not_before;
     record.failures.clear();
-    if (!record.place.node.empty()) record.left_on = std::exchange(record.place.node, {});
+    if (!record.place.node.empty()) record.left_on = record.place.node;
+    record.lose_place();
     if (record.incarnation > 0) record.why = "the job is started again";
   }
 }

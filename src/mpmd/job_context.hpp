@@ -65,8 +65,20 @@ struct instance_record {
   std::vector<recorded_time> failures;
   /// Of the last incarnation that ended.
   std::optional<instance_exit> exit;
-  /// Why the last one that failed, or was ended for others, is over; for people.
+  /// Why the last one that failed, or was ended for others, is over; for people. Empty
+  /// once one has ended in order and was not to be started again.
   std::string why;
+
+  /// It is placed anew before its next start.
+  void lose_place() noexcept {
+    place.node.clear();
+    agent.clear();
+  }
+  /// Returns whether it has done what it was to do. One that was given up has not, also
+  /// if its last end was in order: then `why` says for what.
+  [[nodiscard]] bool has_ended_well() const noexcept {
+    return phase == instance_phase::ended && exit && exit->is_success() && why.empty();
+  }
 
   friend bool operator==(const instance_record&, const instance_record&) = default;
 };

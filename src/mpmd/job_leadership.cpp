@@ -58,8 +58,8 @@ task<std::optional<int>> job_leadership::lead() {
     const int code = co_await lead_one_term();
     co_return code;
   } catch (const context_error& e) {
-    if (e.kind() != context_trouble::unreachable && e.kind() != context_trouble::deposed)
-      throw;
+    const bool may_stand_by = e.kind() == context_trouble::deposed && seat_.keeps_apart();
+    if (e.kind() != context_trouble::unreachable && !may_stand_by) throw;
     trouble = e.what();
   } catch (const store_error& e) {
     trouble = e.what();

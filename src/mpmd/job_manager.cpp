@@ -35,6 +35,13 @@ void job_manager::node_came(const node_resources& resources, std::string agent,
   nodes_.came(resources, std::move(agent), known);
 }
 
+void job_manager::store_is_away(recorded_time now) {
+  for (auto& [name, view] : nodes_.all()) {
+    const bool is_away = !view.is_there() && !is_gone(&view, now);
+    if (is_away) view.absent_since = now;
+  }
+}
+
 void job_manager::node_lost(std::string_view node, bool is_dead, recorded_time now) {
   nodes_.lost(node, is_dead, now);
 }
@@ -164,7 +171,7 @@ void job_manager::conclude_end(std::size_t instance, const instance_exit& exit,
     if (!is_ending && controller && job_.at(*controller).phase == instance_phase::waiting)
       failover_.bring_worker_back(instance, now);
   } else if (!is_declined(instance, exit.text, {}, now)) {
-    failover_.failed(instance, now, exit.text);
+    failover_.failed(instance, now, exit.text.empty() ? "has ended" : exit.text);
   }
 }
 
@@ -252,21 +259,35 @@ void job_manager::lose_absent_nodes(recorded_time now) {
   for (std::size_t n = 0; n < job_.size(); ++n) {
     if (!is_lost_with_node(n, now)) continue;
     if (job_.job().stage >= job_stage::stopping) {
-      job_.change(n).phase = instance_phase::ended;
+      instance_record& record = job_.change(n);
+      record.phase = instance_phase::ended;
+      const node_view* const node = nodes_.find(record.place.node);
+      const bool may_live = node != nullptr && !node->is_there() && !node->is_dead;
+      if (may_live)
+        record.why = fmt::format("node {} is away: what runs there may live on",
+                                 record.place.node);
     } else if (!must_ask(n, now, loss::node) &&
                !is_declined(n, "its node is gone", {}, now)) {
       failover_.lost_with_node(n, now);
     }
   }
   // What waits for its next start is placed anew: also members of a region that wait
-  // only since now.
+  // only since now. Another process of an agent may have other devices to give.
   for (std::size_t n = 0; n < job_.size(); ++n) {
     const instance_record& record = job_.at(n);
     const bool has_place =
         record.phase == instance_phase::waiting && !record.place.node.empty();
-    if (has_place && is_gone(nodes_.find(record.place.node), now))
-      job_.change(n).place.node.clear();
+    if (!has_place) continue;
+    const node_view* const node = nodes_.find(record.place.node);
+    const bool is_replaced = node != nullptr && node->is_there() &&
+                             !record.agent.empty() && node->agent != record.agent;
+    if (is_replaced || is_gone(node, now)) job_.change(n).lose_place();
   }
+}
+
+/// Returns a length as records count it: one that passes there has passed.
+static recorded_time in_milliseconds(duration length) {
+  return std::chrono::ceil<std::chrono::milliseconds>(length).count();
 }
 
 /// Returns the sum, or the longest time if there is none.
@@ -297,7 +318,7 @@ void job_manager::end_what_is_never_ready(recorded_time now) {
       since = now;
     }
     const duration limit = job_.role_of(n).ready_within;
-    if (std::chrono::milliseconds(now - since) < limit) continue;
+    if (now - since < in_milliseconds(limit)) continue;
     unready_.erase(n);
     pass_limit(n, fmt::format("was not ready within {}", duration_text(limit)),
                time_of_a_try(job_.role_of(n), limit), now);
@@ -306,7 +327,7 @@ void job_manager::end_what_is_never_ready(recorded_time now) {
 }
 
 void job_manager::end_what_sessions_lost(recorded_time now) {
-  for (const auto& [n, told] : std::exchange(lost_to_sessions_, {})) {
+  for (auto& [n, told] : std::exchange(lost_to_sessions_, {})) {
     const instance_record& record = job_.at(n);
     // How one ended that has ended tells its agent, and its role's controller is asked.
     const instance_report* const report = nodes_.current(n, record);
@@ -315,10 +336,11 @@ void job_manager::end_what_sessions_lost(recorded_time now) {
         record.incarnation != told.incarnation || job_.job().stage >= job_stage::stopping;
     const bool is_running = record.phase == instance_phase::running && !has_ended;
     // It may have left an earlier session when that one's controller had failed already.
-    const bool has_left =
-        record.phase == instance_phase::ended && record.exit && record.exit->is_success();
-    if (!is_of_another && is_running) failover_.failed(n, now, told.why);
-    if (!is_of_another && has_left) failover_.worker_left(n, now, told.why);
+    const bool has_left = record.has_ended_well();
+    const std::string why =
+        told.why.empty() ? "its session has let it go" : std::move(told.why);
+    if (!is_of_another && is_running) failover_.failed(n, now, why);
+    if (!is_of_another && has_left) failover_.worker_left(n, now, why);
   }
 }
 
@@ -332,10 +354,6 @@ void job_manager::end_with_controllers() {
     job_.change(n).phase = instance_phase::ended;
     job_.change(n).why = "its controller has ended";
   }
-}
-
-static recorded_time in_milliseconds(duration length) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(length).count();
 }
 
 /// Returns for how long its progress may stand still; zero: without a limit.
@@ -405,8 +423,10 @@ void job_manager::end_what_stands(recorded_time now) {
 void job_manager::place(recorded_time now) {
   std::optional<std::string> trouble;
   // Each start of the job has its own time.
-  if (std::exchange(unplaced_in_, job_.job().restart_count) != job_.job().restart_count)
+  if (std::exchange(unplaced_in_, job_.job().restart_count) != job_.job().restart_count) {
     unplaced_since_.reset();
+    lacking_since_.clear();
+  }
   if (!job_.job().is_placed) {
     // A restart is recorded before anything is placed by it.
     is_again_due_ = job_.has_changes_of_job();
@@ -432,15 +452,37 @@ void job_manager::place(recorded_time now) {
     return;
   }
   trouble = scheduler_.place_again();
-  if (!trouble) {
-    unplaced_since_.reset();
-    return;
-  }
-  if (!unplaced_since_) unplaced_since_ = now;
-  waits_for_ = *trouble;
+  note_lacking(trouble.has_value(), now);
+  if (trouble) waits_for_ = *trouble;
+  if (!unplaced_since_) return;
   if (now - *unplaced_since_ < limits_.no_place) return;
   unplaced_since_.reset();
+  lacking_since_.clear();
   failover_.restart_job(now, *trouble, std::chrono::milliseconds(limits_.no_place));
+}
+
+/// Each has its own time: one that has lost its place just now may get another.
+void job_manager::note_lacking(bool are_there, recorded_time now) {
+  unplaced_since_.reset();
+  const auto before = std::exchange(lacking_since_, {});
+  std::vector<bool> has_enough;
+  for (std::size_t role = 0; are_there && role < job_.graph().roles().size(); ++role)
+    has_enough.push_back(scheduler_.has_enough_of(role));
+  for (std::size_t n = 0; are_there && n < job_.size(); ++n) {
+    const instance_record& record = job_.at(n);
+    if (record.phase != instance_phase::waiting || !record.place.node.empty()) continue;
+    // While enough are left of its role, and of those that wait for it, it waits for as
+    // long as it takes (law G-d).
+    const auto region = regions_.of(n);
+    const bool are_enough =
+        std::all_of(region.begin(), region.end(),
+                    [&](std::size_t each) { return has_enough[job_.role_number(each)]; });
+    const auto known = before.find(n);
+    const bool is_new = are_enough || known == before.end();
+    const recorded_time since = is_new ? now : known->second;
+    lacking_since_[n] = since;
+    if (!are_enough) unplaced_since_ = std::min(unplaced_since_.value_or(since), since);
+  }
 }
 
 void job_manager::conclude_stage(recorded_time now) {
@@ -462,7 +504,10 @@ void job_manager::conclude_stage(recorded_time now) {
       ++drivers;
       if (record.phase != instance_phase::ended) continue;
       ++ended;
-      if (code == 0 && record.exit) code = record.exit->shell_code();
+      if (code == 0 && !record.has_ended_well()) {
+        const int own = record.exit ? record.exit->shell_code() : 0;
+        code = own != 0 ? own : 1;
+      }
     }
     if (drivers > 0 && ended == drivers)
       failover_.end_job(code, code == 0 ? "its drivers have ended" : "a driver failed");
@@ -487,6 +532,12 @@ bool job_manager::has_living(recorded_time now) const {
   return false;
 }
 
+std::size_t job_manager::counted_failures(std::size_t instance) const {
+  const std::vector<recorded_time>& all = job_.at(instance).failures;
+  return static_cast<std::size_t>(std::count_if(
+      all.begin(), all.end(), [this](recorded_time until) { return until > decided_; }));
+}
+
 // --- orders ---------------------------------------------------------------------------
 
 std::vector<agent_order> job_manager::orders() {
@@ -494,9 +545,11 @@ std::vector<agent_order> job_manager::orders() {
   // Ahead of the starts: an end is acknowledged before its successor is ordered, which is
   // the last order then.
   for (auto& [name, view] : nodes_.all()) {
-    const auto reports = view.instances;
-    for (const auto& [n, report] : reports)
+    for (auto at = view.instances.begin(); at != view.instances.end();) {
+      // What is recorded is taken off the view.
+      const auto& [n, report] = *at++;
       order_about_report(view, name, n, report, all);
+    }
   }
   const bool is_ending = job_.job().stage >= job_stage::stopping;
   for (std::size_t n = 0; n < job_.size(); ++n)

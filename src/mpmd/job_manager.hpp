@@ -59,6 +59,9 @@ class job_manager {
                  const std::vector<instance_report>& has);
   /// The agent is gone. `is_dead`: so are its instances; otherwise it may be back.
   void node_lost(std::string_view node, bool is_dead, recorded_time now);
+  /// The store by which agents find their master did not answer: those that are away have
+  /// their time from when it does.
+  void store_is_away(recorded_time now);
   /// An agent tells of an instance. False: it is no instance of this job.
   bool heard(std::string_view node, const instance_report& report);
   /// A controller has answered whether it copes with the loss of that incarnation. It is
@@ -85,6 +88,13 @@ class job_manager {
   [[nodiscard]] const node_views& nodes() const noexcept { return nodes_; }
   [[nodiscard]] bool is_over() const noexcept {
     return job_.job().stage == job_stage::stopped;
+  }
+  /// Returns how many of an instance's failures count still.
+  [[nodiscard]] std::size_t counted_failures(std::size_t instance) const;
+  /// Says for people, by instance, what each waits for, as it was concluded last; empty
+  /// for what does not wait.
+  [[nodiscard]] std::vector<std::string> what_waits_for() const {
+    return scheduler_.what_waits_for(decided_);
   }
   /// Says for people why something waits; empty if nothing does.
   [[nodiscard]] const std::string& waits_for() const noexcept { return waits_for_; }
@@ -130,6 +140,7 @@ class job_manager {
   /// The workers of a session have nothing to do once its controller has ended for good.
   void end_with_controllers();
   void place(recorded_time now);
+  void note_lacking(bool are_there, recorded_time now);
   void conclude_stage(recorded_time now);
   /// Returns whether anything of the job still lives, or may.
   [[nodiscard]] bool has_living(recorded_time now) const;
@@ -152,6 +163,7 @@ class job_manager {
   const recorded_time began_;
   recorded_time decided_ = 0;  ///< when it was concluded last
   std::optional<recorded_time> unplaced_since_;
+  std::map<std::size_t, recorded_time> lacking_since_;  // by what lost its place
   std::uint64_t unplaced_in_ = 0;              ///< which start of the job that is about
   std::map<std::size_t, question> questions_;  // by the instance that failed
   /// Since when a running incarnation is awaited to be ready.

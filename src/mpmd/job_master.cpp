@@ -19,6 +19,10 @@ namespace manyworlds::inline v0::detail {
 
 using agent_wire::word_kind;
 
+// As many as nodes may be asked for.
+constexpr std::size_t most_agents = 4096;
+// How often it is looked whether the store answers, while an agent is away.
+constexpr duration between_looks_at_store = std::chrono::seconds(1);
 // How often those who ask are told how the job stands, at most.
 constexpr duration between_tellings = std::chrono::milliseconds(200);
 // How long an agent has to come again after its link has ended, before it counts as dead.
@@ -57,7 +61,16 @@ recorded_time job_master::time_of_day() const {
 // --- a term ---------------------------------------------------------------------------
 
 task<void> job_master::take_over() {
+  // In this order: a term is taken before it is announced.
+  const std::uint64_t announced = co_await meeting_.announced();
   const std::uint64_t seen = co_await context_.term();
+  // Agents would not follow a lower term, and what runs would be started once more.
+  if (announced > seen)
+    throw context_error(
+        context_trouble::damaged,
+        fmt::format("{} has term {}, and term {} was announced: it is not the context of "
+                    "this job, or an older copy of it",
+                    context_.where(), seen, announced));
   term_ = co_await context_.take_term(seen);
   const context_values rows = co_await context_.load();
   if (rows.empty() && !begins_)
@@ -82,12 +95,15 @@ task<int> job_master::run() {
   co_await take_over();
   status_.note(time_of_day(), fmt::format("a master begins term {}", term_));
   const auto body = [&](scope& s) -> task<void> {
-    const accept_options agents{.service = job_meeting::agents_of(term_)};
+    const accept_options agents{.service = job_meeting::agents_of(term_),
+                                .most = most_agents};
     s.spawn(accept(runtime_, meeting_.keys(), agents,
                    [this](world& w) { return serve_agent(w); }));
     s.spawn(obey_stop());
     s.spawn(tell_status());
+    s.spawn(watch_store());
     co_await manage();
+    is_over_.set();
     co_await say_goodbye();
     s.cancel();
   };
@@ -107,7 +123,7 @@ task<void> job_master::manage() {
     co_await record();
     recorded_.set();
     if (std::exchange(wants_text_, false)) {
-      text_ = status_.text(*manager_, term_);
+      make_text();
       has_text_.set();
     }
     for (auto& [node, word] : told) tell(node, std::move(word));
@@ -154,14 +170,23 @@ task<void> job_master::obey_stop() {
   wake_.set();
 }
 
+void job_master::make_text() {
+  text_ = status_.text(*manager_, term_);
+  is_text_last_ = manager_->is_over();
+}
+
+/// It alone tells: of two that do, the one that knows less may come last. It ends when it
+/// has told that the job is over.
 task<void> job_master::tell_status() {
+  auto over = [this]() -> task<void> { co_await is_over_; };
   for (;;) {
     co_await has_news_;
     has_news_.reset();
+    bool has_failed = false;
     // What is told has been recorded: another master would not know of the rest. One that
     // records all the time makes the text between two records.
     if (recorded_.is_set()) {
-      text_ = status_.text(*manager_, term_);
+      make_text();
     } else {
       wants_text_ = true;
       co_await has_text_;
@@ -171,11 +196,40 @@ task<void> job_master::tell_status() {
       // One that was stopped for a while would put what it knew in its successor's place.
       const bool is_present = co_await meeting_.announced() <= term_;
       if (is_present) co_await meeting_.publish(text_);
+      if (is_text_last_) break;
     } catch (const store_error&) {
       // Those who ask read what was told last.
+      has_failed = true;
       has_news_.set();
     }
-    co_await sleep_for(between_tellings);
+    // The end is told at once, and not again at once where the store does not answer.
+    if (has_failed) {
+      co_await sleep_for(between_tellings);
+      continue;
+    }
+    try {
+      co_await within(over(), between_tellings);
+    } catch (const timed_out&) {
+      // What has come meanwhile is told together.
+    }
+  }
+  is_last_told_.set();
+}
+
+/// An agent that has lost its link finds its master again by the store: how long it may
+/// be away counts only while the store answers.
+task<void> job_master::watch_store() {
+  for (;; co_await sleep_for(between_looks_at_store)) {
+    if (!manager_->nodes().is_any_away()) continue;
+    const time_point asked = runtime_.home().now();
+    bool answers = true;
+    try {
+      static_cast<void>(co_await meeting_.announced());
+    } catch (const store_error&) {
+      answers = false;
+    }
+    const bool is_slow = runtime_.home().now() - asked > between_looks_at_store;
+    if (!answers || is_slow) manager_->store_is_away(now());
   }
 }
 
@@ -190,7 +244,14 @@ static agent_word word_of_end() {
 task<void> job_master::say_goodbye() {
   for (const auto& [node, link] : agents_) link->outbox.push(word_of_end());
   try {
-    co_await meeting_.publish(status_.text(*manager_, term_));
+    const auto told = [this]() -> task<void> { co_await is_last_told_; };
+    co_await within(told(), patience_with_goodbye);
+  } catch (const timed_out&) {
+    // The context has it; those who ask hear what was told last.
+    access::core(runtime_).log(log_level::warning,
+                               "the store does not take that the job is over");
+  }
+  try {
     if (manager_->context().job().is_told) co_return;
     const auto sent = [&]() -> task<void> {
       while (!agents_.empty() || manager_->nodes().expects_any()) {
@@ -206,9 +267,6 @@ task<void> job_master::say_goodbye() {
     // Agents that do not leave hear of it when they ask for a master.
   } catch (const context_error& e) {
     // The next master waits for them again, and finds none.
-    access::core(runtime_).log(log_level::warning, e.what());
-  } catch (const store_error& e) {
-    // The context has it; those who ask hear what was told last.
     access::core(runtime_).log(log_level::warning, e.what());
   }
 }

@@ -65,6 +65,8 @@ class job_master {
   [[nodiscard]] task<void> record();
   [[nodiscard]] task<void> obey_stop();
   [[nodiscard]] task<void> tell_status();
+  void make_text();
+  [[nodiscard]] task<void> watch_store();
   [[nodiscard]] task<void> say_goodbye();
 
   [[nodiscard]] task<void> serve_agent(world& w);
@@ -104,7 +106,10 @@ class job_master {
   event has_news_;
   bool wants_text_ = false;
   event has_text_;
-  std::string text_;  ///< the status that is told next
+  std::string text_;           ///< the status that is told next
+  bool is_text_last_ = false;  ///< it says that the job is over
+  event is_over_;
+  event is_last_told_;
   event gone_;
   bool is_deposed_ = false;
 };

@@ -28,12 +28,28 @@ class job_scheduler {
   [[nodiscard]] std::optional<std::string> place_again();
   /// Lets the next incarnation of each that may start run.
   void start_what_may(recorded_time now);
+  /// Says for people, by instance, what each waits for; empty if it does not wait.
+  [[nodiscard]] std::vector<std::string> what_waits_for(recorded_time now) const;
   /// Returns when the next pause ends, if one lasts.
   [[nodiscard]] std::optional<recorded_time> next_start(recorded_time now) const;
+  /// Returns whether a role can go on without those of it that lack a place.
+  [[nodiscard]] bool has_enough_of(std::size_t role) const;
   /// Returns whether all instances that are wanted are ready, or have ended well.
   [[nodiscard]] bool is_all_ready() const;
 
  private:
+  /// What was tried to be placed, beside what, and where.
+  struct attempt {
+    std::vector<instance_id> wanted;
+    std::vector<instance_place> taken;
+    std::vector<node_resources> nodes;
+    std::string trouble;  ///< what came of it
+
+    [[nodiscard]] bool is_of_the_same(const attempt& other) const {
+      return wanted == other.wanted && taken == other.taken && nodes == other.nodes;
+    }
+  };
+
   [[nodiscard]] std::vector<instance_place> taken() const;
   /// Gives places to all of these or to none. Returns why not, or nothing.
   [[nodiscard]] std::optional<std::string> place_these(
@@ -44,11 +60,14 @@ class job_scheduler {
   /// Returns by region whether nothing of it may start yet: an earlier incarnation of
   /// what waits in it still lives, or a member that waits has no place.
   [[nodiscard]] std::vector<bool> held_regions() const;
+  /// Returns whether something lives on that node that is not placed there.
+  [[nodiscard]] bool has_strays(const std::string& node, const node_view& view) const;
 
   job_context& job_;
   const instance_regions& regions_;
   const node_views& nodes_;
   std::vector<std::vector<std::size_t>> after_;  // by role: those that it comes after
+  std::optional<attempt> last_failed_;
 };
 
 }  // namespace manyworlds::inline v0::detail

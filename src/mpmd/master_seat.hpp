@@ -57,11 +57,14 @@ class master_seat {
   virtual task<std::string> lost() = 0;
   /// Gives the seat up. What was not taken is given up already.
   virtual task<void> leave() = 0;
+  /// Returns whether it keeps masters apart: one that was deposed may stand by then, and
+  /// must end otherwise.
+  [[nodiscard]] virtual bool keeps_apart() const noexcept { return true; }
 };
 
 /// The seat where all masters run on the context's host. It is always free, and needs no
-/// lease: a new master is started there once the old one is gone, and if it is not, the
-/// term that the new one takes fences it at its next write.
+/// lease: a new master is started there once the old one is gone. If it is not, the term
+/// that the new one takes fences it at its next write, and it ends.
 class host_master_seat final : public master_seat {
  public:
   task<std::optional<seat_holder>> holder() override;
@@ -70,6 +73,7 @@ class host_master_seat final : public master_seat {
   task<void> free(seat_holder dead) override;
   task<std::string> lost() override;
   task<void> leave() override;
+  [[nodiscard]] bool keeps_apart() const noexcept override { return false; }
 
  private:
   event never_;

@@ -43,6 +43,12 @@ bool node_views::expects_any() const noexcept {
   });
 }
 
+bool node_views::is_any_away() const noexcept {
+  return std::any_of(nodes_.begin(), nodes_.end(), [](const auto& each) {
+    return !each.second.is_there() && !each.second.is_dead;
+  });
+}
+
 bool node_views::are_all_dead() const noexcept {
   return std::all_of(nodes_.begin(), nodes_.end(), [](const auto& each) {
     return !each.second.is_there() && each.second.is_dead;

@@ -84,6 +84,8 @@ class node_views {
 
   /// Returns whether an agent is expected that has not come yet.
   [[nodiscard]] bool expects_any() const noexcept;
+  /// Returns whether an agent is away of which it is not known that it is dead.
+  [[nodiscard]] bool is_any_away() const noexcept;
   /// Returns whether all agents have ended: none is there, and none may be cut off.
   [[nodiscard]] bool are_all_dead() const noexcept;
 

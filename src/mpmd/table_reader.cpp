@@ -176,9 +176,12 @@ void table_reader::count(std::string_view name, role_count& out) {
   role_count read;
   table_reader inner(notes_, *is, path(name), name_ + std::string(name) + '.');
   inner.must_have("start");
-  inner.number("start", read.start, 0, most_instances);
-  // Either has the value of `start` where it is not given.
-  read.min = read.max = read.start;
+  // Either has the value of `start` where it is not given; that it can be used is seen
+  // when it is read.
+  const graph_value* const start = is->find("start");
+  if (start != nullptr && start->is(graph_value_kind::integer) && start->number >= 0 &&
+      start->number <= most_instances)
+    read.min = read.max = static_cast<std::uint32_t>(start->number);
   walk_count(inner, read);
   inner.finish();
   if (notes_.wrong.size() == wrong_before) {

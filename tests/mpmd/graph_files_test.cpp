@@ -151,6 +151,8 @@ constexpr wrong_file wrong_files[] = {
      "a number, or a table of min, start and max"},
     {"name = \"j\"\n[role.a]\nrun = [\"./a\"]\ncount = @{ min = 1, max = 2 }\n",
      "role.a.count.start", "count.start is missing"},
+    {"name = \"j\"\n[role.a]\nrun = [\"./a\"]\ncount = { start = @-1 }\n",
+     "role.a.count.start", "count.start must be a whole number"},
     {"name = \"j\"\n[role.a]\nrun = [\"./a\"]\ncount = { start = @2, max = 1 }\n",
      "role.a.count.start", "count.start is 2, above max, 1"},
     {"name = \"j\"\n[role.a]\nrun = [\"./a\"]\ncount = { start = 2, @most = 4 }\n",

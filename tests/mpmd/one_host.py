@@ -52,13 +52,13 @@ shape = "pairs"
 
 
 class Job:
-    def __init__(self, name, text, how="run", more=(), through=()):
+    def __init__(self, name, text, how="run", more=(), through=(), stdout=None):
         self.name = name
         with open(f"{name}.toml", "w", encoding="utf-8") as file:
             file.write(text)
         line = [*through, MWGRAPH, how, f"{name}.toml", "--folder", os.path.abspath("jobs"), *more]
         with open(f"{name}.out", "w", encoding="utf-8") as out:
-            self.process = subprocess.Popen(line, stdout=out, stderr=out)
+            self.process = subprocess.Popen(line, stdout=stdout or out, stderr=out)
 
     def ask(self, command, *arguments):
         line = [MWGRAPH, command, self.name, *arguments, "--folder", os.path.abspath("jobs")]

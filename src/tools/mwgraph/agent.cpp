@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -22,6 +23,7 @@
 #include "mpmd/job_store.hpp"
 #include "mwgraph/command.hpp"
 #include "mwgraph/job_line.hpp"
+#include "settle_process.hpp"
 
 namespace mwgraph {
 
@@ -31,6 +33,11 @@ namespace {
 
 // The name of the service that its workloads find it by holds it.
 constexpr std::size_t longest_node = 40;
+
+bool may_stand_in_node(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         c == '-' || c == '_' || c == '.';
+}
 
 struct agent_line {
   job_line job;
@@ -52,6 +59,19 @@ std::string text_of_file(const std::string& path) {
   if (!file) throw usage_error(fmt::format("{} cannot be read", path));
   return {std::istreambuf_iterator<char>(file), {}};
 }
+
+}  // namespace
+
+void check_devices(const std::string& file) {
+  if (file.empty()) return;
+  try {
+    mw::node_resources().declare(text_of_file(file));
+  } catch (const std::invalid_argument& e) {
+    throw usage_error(fmt::format("{}: {}", file, e.what()));
+  }
+}
+
+namespace {
 
 mw::node_resources resources_of(const agent_line& line) {
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -92,8 +112,11 @@ mw::runtime_options runtime_of(const agent_line& line, const job_address& job) {
 }
 
 int serve(const agent_line& line) {
+  mw::tools::settle_process();
   if (line.node.empty() || line.node.size() > longest_node)
     throw usage_error(fmt::format("--node: a name has 1 to {} bytes", longest_node));
+  if (!std::all_of(line.node.begin(), line.node.end(), may_stand_in_node))
+    throw usage_error("--node: a name has letters, digits, '-', '_' and '.'");
   const job_address job = find_job(line.job);
   const mw::runtime_options how = runtime_of(line, job);
   mw::node_resources here = resources_of(line);

@@ -31,4 +31,8 @@ void print(const std::string& text) {
     throw std::system_error(errno, std::generic_category(), "standard output");
 }
 
+void complain(std::string_view what) noexcept {
+  std::fprintf(stderr, "mwgraph: %.*s\n", static_cast<int>(what.size()), what.data());
+}
+
 }  // namespace mwgraph

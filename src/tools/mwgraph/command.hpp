@@ -48,10 +48,16 @@ void add_file(CLI::App& sub, std::string& file);
 /// Reads the description. Errors: graph_error, usage_error.
 [[nodiscard]] manyworlds::job_graph read_graph(const std::string& file);
 
+/// Refuses a file that cannot declare what a machine has. Errors: usage_error.
+void check_devices(const std::string& file);
+
 /// Returns "1 role", "2 roles".
 [[nodiscard]] std::string counted(std::uint64_t number, std::string_view thing);
 
 /// Prints to standard output. Errors: std::system_error.
 void print(const std::string& text);
+/// Says on standard error what went wrong. Where that cannot be written, on a disk that
+/// is full, nothing else fails for it.
+void complain(std::string_view what) noexcept;
 
 }  // namespace mwgraph

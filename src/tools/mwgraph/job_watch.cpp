@@ -56,6 +56,8 @@ std::string table_of(const json& status) {
   if (restarts > 0) text += fmt::format(", started again {} times", restarts);
   const std::string waits = status.value("waits_for", "");
   if (!waits.empty()) text += fmt::format("\nwaits: {}", waits);
+  const std::string left_out = status.value("left_out", "");
+  if (!left_out.empty()) text += fmt::format("\nleft out: {}", left_out);
   text += "\n\n";
   for (const json& node : list_in(status, "nodes")) {
     text += fmt::format("node {}\n", node.value("is_there", false)

@@ -113,6 +113,8 @@ mw::task<int> explain(status_source source, const instance_line& line) {
   if (!over.empty() && over != found->value("last_end", ""))
     text += fmt::format("  the last one is over: {}\n", over);
   text += fmt::format("  failures within its window: {}\n", found->value("failures", 0));
+  if (!found->value("waits_for", "").empty())
+    text += fmt::format("  waits for: {}\n", found->value("waits_for", ""));
   if (!status->value("waits_for", "").empty())
     text += fmt::format("  the job waits: {}\n", status->value("waits_for", ""));
   text += neighbours_of(*status, line.instance.substr(0, line.instance.rfind('.')));

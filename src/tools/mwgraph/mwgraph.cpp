@@ -32,7 +32,7 @@ std::string words_of(const CLI::ParseError& e, const CLI::App& app,
 }
 
 int refuse(const std::string& why, int code) {
-  fmt::print(stderr, "mwgraph: {}\n", why);
+  mwgraph::complain(why);
   return code;
 }
 

@@ -13,6 +13,7 @@
 #include "mwgraph/command.hpp"
 #include "mwgraph/job_folder.hpp"
 #include "mwgraph/supervisor.hpp"
+#include "settle_process.hpp"
 
 namespace mwgraph {
 
@@ -44,7 +45,9 @@ void add_run_options(CLI::App& sub, run_line& line) {
 }
 
 int run(const run_line& line) {
+  mw::tools::settle_process();
   const mw::job_graph graph = read_graph(line.file);
+  check_devices(line.options.devices);
   const job_folder folder(line.folder, graph.name());
   return supervise(graph, folder, line.options);
 }
@@ -52,7 +55,9 @@ int run(const run_line& line) {
 /// Leaves terminal, session and working folder of the caller, which is told by the pipe
 /// that the job can be found. Precondition: there is no other thread.
 int start(const run_line& line) {
+  mw::tools::settle_process();
   const mw::job_graph graph = read_graph(line.file);
+  check_devices(line.options.devices);
   run_line own = line;
   for (std::string* const path : {&own.options.devices, &own.options.logs, &own.folder})
     if (!path->empty()) *path = std::filesystem::absolute(*path);

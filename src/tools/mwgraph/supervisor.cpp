@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <optional>
@@ -40,8 +41,9 @@ constexpr mw::restart_policy always_again{
     mw::restart_when::on_failure, 1000, std::chrono::minutes(10),
     std::chrono::milliseconds(20), std::chrono::seconds(2)};
 
-// A master that has never told how the job stands will not do so the next time, either:
-// what keeps it from that, such as a context of another graph, it has printed.
+// Where masters have ended in a row that told nothing under a term of their own, the next
+// will not do so, either: what keeps them from that, such as a context that is damaged,
+// they have printed.
 constexpr int most_mute_masters = 5;
 
 /// The two programs of a job that this one starts, which are this one itself.
@@ -70,7 +72,7 @@ class job_programs {
       co_return fmt::format("the {} has ended: {}", what, reason.text());
     };
     auto mute = [this]() -> mw::task<std::string> {
-      co_await is_mute_;
+      co_await never_led_;
       co_return fmt::format("{} masters have ended before they told how the job stands",
                             most_mute_masters);
     };
@@ -80,8 +82,20 @@ class job_programs {
     if (master) co_return std::move(*master);
     co_return agent ? std::move(*agent) : std::move(*none);
   }
-  /// A master has told how the job stands.
-  void note_status() noexcept { has_status_ = true; }
+  /// A master of that term has told how the job stands.
+  void note_status(std::uint64_t term) noexcept {
+    if (term <= term_) return;
+    term_ = term;
+    mute_masters_ = 0;
+    is_mute_.reset();
+  }
+  /// Ends once masters still cannot lead. The job runs on (law G-c), but none of them
+  /// would end it as it is asked to.
+  [[nodiscard]] mw::task<void> without_master() {
+    mute_masters_ = std::min(mute_masters_, most_mute_masters - 2);
+    is_mute_.reset();
+    co_await is_mute_;
+  }
   [[nodiscard]] mw::task<void> stop() {
     co_await agent_.stop(mw::grace(std::chrono::seconds(30)));
     co_await master_.stop(mw::grace(std::chrono::seconds(1)));
@@ -104,7 +118,11 @@ class job_programs {
                             // Where the store has the address of a name.
                             store_.substr(0, store_.rfind(':')) + ":0"});
     how.when_ended([this](const mw::process_end&) {
-      if (!has_status_ && ++mute_masters_ >= most_mute_masters) is_mute_.set();
+      if (++mute_masters_ < most_mute_masters) return;
+      if (term_ == 0) return never_led_.set();
+      if (!is_mute_.is_set())
+        complain("no master can lead: the job runs on, and nothing is started again");
+      is_mute_.set();
     });
     return how;
   }
@@ -119,8 +137,9 @@ class job_programs {
   const std::string job_;
   const job_folder& folder_;
   const std::string store_;
-  bool has_status_ = false;
-  int mute_masters_ = 0;
+  std::uint64_t term_ = 0;  // the highest under which a master has told anything
+  int mute_masters_ = 0;    // that have ended since
+  mw::event never_led_;
   mw::event is_mute_;
   mw::supervised_process master_;
   mw::supervised_process agent_;
@@ -162,9 +181,9 @@ mw::task<int> follow(job_meeting& meeting, job_programs& programs, bool prints) 
       status = co_await status_of(told);
     } catch (const mw::store_error& e) {
       // The store is this process's own: it is asked again.
-      fmt::print(stderr, "mwgraph: {}\n", e.what());
+      complain(e.what());
     }
-    if (status) programs.note_status();
+    if (status) programs.note_status(status->value("term", std::uint64_t{0}));
     if (status) printer.print_news(*status);
     if (status && is_over(*status)) co_return status->value("exit_code", has_failed);
     co_await mw::sleep_for(between_looks);
@@ -192,7 +211,7 @@ void tell_end(const job_folder& folder, const std::string& last, int code) {
       folder.tell_end(told);
       return;
     } catch (const std::system_error& e) {
-      fmt::print(stderr, "mwgraph: the job's end cannot be told: {}\n", e.what());
+      complain(fmt::format("the job's end cannot be told: {}", e.what()));
     }
   }
 }
@@ -218,10 +237,17 @@ int supervise(const mw::job_graph& graph, const job_folder& folder,
   folder.tell(graph.name(), host.address());
 
   int code = has_failed;
-  auto obey = [&]() -> mw::task<void> {
+  auto pass_on = [&]() -> mw::task<void> {
     co_await std::move(first);
     co_await meeting.ask_to_stop("a signal");
     co_await std::move(second);
+  };
+  auto stop_without_master = [&]() -> mw::task<void> {
+    static_cast<void>(co_await meeting.asked_to_stop());
+    co_await programs.without_master();
+  };
+  auto obey = [&]() -> mw::task<void> {
+    co_await mw::when_any(pass_on(), stop_without_master());
   };
   auto run = [&]() -> mw::task<void> {
     co_await programs.start();
@@ -229,7 +255,7 @@ int supervise(const mw::job_graph& graph, const job_folder& folder,
     auto ended = co_await mw::when_any(follow(meeting, programs, options.prints_events),
                                        programs.given_up(), obey());
     if (const auto& over = std::get<0>(ended)) code = *over;
-    if (const auto& why = std::get<1>(ended)) fmt::print(stderr, "mwgraph: {}\n", *why);
+    if (const auto& why = std::get<1>(ended)) complain(*why);
     co_await programs.stop();
     tell_end(folder, (co_await meeting.published()).value_or(""), code);
     // Those who ask look there first; those who wait ask more often than this.

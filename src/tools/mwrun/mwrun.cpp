@@ -1,6 +1,5 @@
 // mwrun: starts the workers of a job on this node as torchrun does, and starts again only
 // what failed.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -31,6 +30,7 @@
 #include "mwrun/meeting_of_line.hpp"
 #include "mwrun/say.hpp"
 #include "mwrun/under_guard.hpp"
+#include "settle_process.hpp"
 
 extern char** environ;
 
@@ -43,18 +43,6 @@ using namespace std::chrono_literals;
 constexpr int bad_usage = 2;
 constexpr int has_failed = 1;
 constexpr int of_signal = 128;
-
-/// Makes of this process what its starter may have made otherwise.
-void settle_process() {
-  // A socket with the number of a standard stream would get what workers print.
-  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
-    if (::fcntl(fd, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDWR));
-  }
-  // The workers do not end because no process reads what is said of them.
-  ::signal(SIGPIPE, SIG_IGN);
-  // Where it is ignored, exit codes of children are lost.
-  ::signal(SIGCHLD, SIG_DFL);
-}
 
 /// Returns the signals that go to the workers where no option names them.
 std::vector<int> usual_signals() {
@@ -289,7 +277,7 @@ int answer(const command_line& line, bool as_launch) {
 int main(int argc, char** argv) {
   const std::string_view name = argc > 0 ? argv[0] : "mwrun";
   const bool as_launch = name.substr(name.rfind('/') + 1) == "mwlaunch";
-  settle_process();
+  mw::tools::settle_process();
   try {
     return answer(read_command_line({argv + 1, argv + argc}, &variable_here, as_launch),
                   as_launch);
