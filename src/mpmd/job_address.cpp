@@ -31,10 +31,10 @@ std::optional<std::string> end_of_job(const std::string& base, const std::string
   return text;
 }
 
-/// A job holds a lock on its folder for as long as it lives.
+/// A job holds a lock in its folder for as long as it lives.
 static bool has_been_killed(const std::string& folder) {
   const unique_descriptor opened(
-      ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      ::open((folder + "/lock").c_str(), O_RDONLY | O_CLOEXEC));
   return opened && ::flock(opened.get(), LOCK_SH | LOCK_NB) == 0;
 }
 

@@ -42,13 +42,18 @@ job_folder::job_folder(const std::string& base, const std::string& job) {
   make_private_folder(all);
   path_ = fmt::format("{}/{}", all, job);
   make_private_folder(path_);
-  // The folder itself, of this machine: what cleans temporary files leaves one alone that
-  // is locked.
-  lock_ = manyworlds::detail::unique_descriptor(
+  const std::string lock = path_ + "/lock";
+  // The folder itself: what cleans temporary files leaves one alone that is locked. And a
+  // file: a file system of several machines has no locks on folders.
+  folder_lock_ = manyworlds::detail::unique_descriptor(
       ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!lock_) throw std::system_error(errno, std::generic_category(), path_);
+  lock_ = manyworlds::detail::unique_descriptor(
+      ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!folder_lock_ || !lock_)
+    throw std::system_error(errno, std::generic_category(), lock);
   const auto begun = std::chrono::steady_clock::now();
-  while (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+  while (::flock(folder_lock_.get(), LOCK_EX | LOCK_NB) != 0 ||
+         ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     // One that has told its end still answers those who wait for it. Those who ask lock
     // it for a moment, to see whether it lives.
     const bool is_over = files::exists(path_ + "/ended.json");
@@ -59,7 +64,7 @@ job_folder::job_folder(const std::string& base, const std::string& job) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   for (const files::directory_entry& each : files::directory_iterator(path_))
-    files::remove_all(each.path());
+    if (each.path().filename() != "lock") files::remove_all(each.path());
   manyworlds::detail::make_secret_file(secret_file());
 }
 

@@ -33,6 +33,7 @@ class job_folder {
 
  private:
   std::string path_;
+  manyworlds::detail::unique_descriptor folder_lock_;
   manyworlds::detail::unique_descriptor lock_;
 };
 
