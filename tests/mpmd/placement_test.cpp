@@ -5,6 +5,7 @@
 
 #include "mpmd/placement_bounds.hpp"
 #include "placement_fixture.hpp"
+#include "support/sanitizers.hpp"
 
 namespace manyworlds::mpmd_tests {
 
@@ -351,8 +352,10 @@ TEST_CASE("a search among 1,000 nodes is given up in time") {
   };
   const auto before = used();
   CHECK(has(why_not(graph, nodes), "given up"));
-  // Ten times the goal, for sanitizers.
-  CHECK(used() - before < std::chrono::seconds(5));
+  // Six times the goal. Sanitized and not optimized it takes sixteen times as long.
+  const bool is_sanitized = manyworlds::testing::has_address_sanitizer ||
+                            manyworlds::testing::has_thread_sanitizer;
+  CHECK((is_sanitized || used() - before < std::chrono::seconds(3)));
 }
 
 TEST_CASE("of many nodes some are named, and the others counted") {
