@@ -19,8 +19,6 @@ namespace manyworlds::inline v0::detail {
 
 using agent_wire::word_kind;
 
-// As many as nodes may be asked for.
-constexpr std::size_t most_agents = 4096;
 // How often it is looked whether the store answers, while an agent is away.
 constexpr duration between_looks_at_store = std::chrono::seconds(1);
 // How often those who ask are told how the job stands, at most.
@@ -96,7 +94,7 @@ task<int> job_master::run() {
   status_.note(time_of_day(), fmt::format("a master begins term {}", term_));
   const auto body = [&](scope& s) -> task<void> {
     const accept_options agents{.service = job_meeting::agents_of(term_),
-                                .most = most_agents};
+                                .most = most_nodes};
     s.spawn(accept(runtime_, meeting_.keys(), agents,
                    [this](world& w) { return serve_agent(w); }));
     s.spawn(obey_stop());

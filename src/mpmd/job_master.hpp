@@ -28,6 +28,9 @@ namespace manyworlds::inline v0::detail {
 
 class rank_places;
 
+/// A job may have as many nodes, each with its agent.
+inline constexpr std::size_t most_nodes = 4096;
+
 struct master_options {
   manager_limits limits;
   /// Returns the time for records. Null: this machine's clock.

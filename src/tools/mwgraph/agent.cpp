@@ -60,18 +60,13 @@ std::string text_of_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-}  // namespace
-
-void check_devices(const std::string& file) {
-  if (file.empty()) return;
+void declare(mw::node_resources& node, const std::string& file) {
   try {
-    mw::node_resources().declare(text_of_file(file));
+    node.declare(text_of_file(file));
   } catch (const std::invalid_argument& e) {
     throw usage_error(fmt::format("{}: {}", file, e.what()));
   }
 }
-
-namespace {
 
 mw::node_resources resources_of(const agent_line& line) {
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -79,11 +74,7 @@ mw::node_resources resources_of(const agent_line& line) {
   if (visible != nullptr) limited = visible;
   mw::node_resources here = mw::node_resources::of_this_machine(line.node, limited);
   if (line.devices.empty()) return here;
-  try {
-    here.declare(text_of_file(line.devices));
-  } catch (const std::invalid_argument& e) {
-    throw usage_error(fmt::format("{}: {}", line.devices, e.what()));
-  }
+  declare(here, line.devices);
   here.name = line.node;
   return here;
 }
@@ -160,6 +151,11 @@ int serve(const agent_line& line) {
 }
 
 }  // namespace
+
+void check_devices(const std::string& file) {
+  mw::node_resources any;
+  if (!file.empty()) declare(any, file);
+}
 
 void add_agent(CLI::App& app, command& chosen) {
   CLI::App& sub = *app.add_subcommand(

@@ -47,10 +47,10 @@ job_folder::job_folder(const std::string& base, const std::string& job) {
   // file: a file system of several machines has no locks on folders.
   folder_lock_ = manyworlds::detail::unique_descriptor(
       ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder_lock_) throw std::system_error(errno, std::generic_category(), path_);
   lock_ = manyworlds::detail::unique_descriptor(
       ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!folder_lock_ || !lock_)
-    throw std::system_error(errno, std::generic_category(), lock);
+  if (!lock_) throw std::system_error(errno, std::generic_category(), lock);
   const auto begun = std::chrono::steady_clock::now();
   while (::flock(folder_lock_.get(), LOCK_EX | LOCK_NB) != 0 ||
          ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {

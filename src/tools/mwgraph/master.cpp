@@ -13,6 +13,7 @@
 #include "mpmd/sqlite_context.hpp"
 #include "mwgraph/command.hpp"
 #include "mwgraph/job_line.hpp"
+#include "settle_process.hpp"
 
 namespace mwgraph {
 
@@ -48,6 +49,7 @@ struct kept_context {
 };
 
 int lead(const master_line& line) {
+  mw::tools::settle_process();
   const job_address job = find_job(line.job);
   std::optional<mw::job_graph> graph;
   if (!line.graph.empty()) graph = read_graph(line.graph);
@@ -83,7 +85,7 @@ void add_master(CLI::App& app, command& chosen) {
       ->required();
   sub.add_option("--graph", line->graph, "the description of a job that may be new");
   sub.add_option("--nodes", line->nodes, "agents to wait for before anything is placed")
-      ->check(CLI::Range(1, 4096))
+      ->check(CLI::Range(std::size_t{1}, mw::detail::most_nodes))
       ->capture_default_str();
   sub.add_option("--listen", line->listen, "where agents of other machines connect")
       ->capture_default_str();

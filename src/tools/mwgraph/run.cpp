@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "io/descriptor.hpp"
+#include "mpmd/job_master.hpp"
 #include "mwgraph/command.hpp"
 #include "mwgraph/job_folder.hpp"
 #include "mwgraph/supervisor.hpp"
@@ -37,7 +38,7 @@ void add_run_options(CLI::App& sub, run_line& line) {
                  "a folder for the instances' output, in place of the job's own");
   sub.add_option("--nodes", line.options.nodes,
                  "agents to wait for, this machine's included (mwgraph agent)")
-      ->check(CLI::Range(1, 4096))
+      ->check(CLI::Range(std::size_t{1}, mw::detail::most_nodes))
       ->capture_default_str();
   sub.add_option("--listen", line.options.listen,
                  "where agents of other machines reach the job")
