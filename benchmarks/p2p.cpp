@@ -179,8 +179,8 @@ mw::task<void> answer(side<Buffer> s) {
 
 /// Returns the raw limit. Over tcp it is the better way of waiting: spinning wins as
 /// long as it does not keep the kernel's own work off the CPU. Over shared memory it is
-/// a cache line, and for more than a line the way that `way` names, of a process that
-/// has nothing else to do.
+/// a cache line there and back, or a ring of lines one way, and for more than a line the
+/// way that `way` names, of a process that has nothing else to do.
 fields row_of(std::size_t size, std::string_view transport, const p2p_options& o,
               const figures& f) {
   const bool shared = transport == "shm";

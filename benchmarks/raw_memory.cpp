@@ -17,6 +17,7 @@ namespace mwbench {
 namespace {
 
 constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t words_bytes = 4 * page_bytes;
 
 [[noreturn]] void fail(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
@@ -66,7 +67,7 @@ raw_memory::raw_memory(int fd, bool leads, way how, std::size_t largest,
   shared_bytes_ = how == way::copy
                       ? (largest * places + page_bytes - 1) / page_bytes * page_bytes
                       : cells * cell_bytes;
-  mapped_bytes_ = page_bytes + 2 * shared_bytes_;
+  mapped_bytes_ = words_bytes + 2 * shared_bytes_;
   bool can_read = false;
   const int memory =
       leads ? ::memfd_create("mwbench", MFD_CLOEXEC) : receive(fd, can_read);
@@ -81,7 +82,7 @@ raw_memory::raw_memory(int fd, bool leads, way how, std::size_t largest,
   ::close(memory);
   if (mapped == MAP_FAILED) fail("mmap");
   page_ = static_cast<page*>(mapped);
-  static_assert(sizeof(page) <= page_bytes);
+  static_assert(sizeof(page) <= words_bytes);
   page_->of[own_].pid = ::getpid();
   // Take the page faults that a warmed-up library has already had.
   std::memset(shared(own_), 'x', shared_bytes_);
@@ -90,7 +91,7 @@ raw_memory::raw_memory(int fd, bool leads, way how, std::size_t largest,
 raw_memory::~raw_memory() { ::munmap(page_, mapped_bytes_); }
 
 char* raw_memory::shared(int of) const noexcept {
-  return reinterpret_cast<char*>(page_) + page_bytes +
+  return reinterpret_cast<char*>(page_) + words_bytes +
          static_cast<std::size_t>(of) * shared_bytes_;
 }
 
@@ -161,6 +162,25 @@ void raw_memory::empty_cells(std::span<char> into) {
   }
 }
 
+void raw_memory::put_line(std::span<const char> message) {
+  side& mine = page_->of[own_];
+  while (put_ - seen_read_ == lines) {
+    seen_read_ = mine.read.load(std::memory_order_acquire);
+  }
+  line_of_ring& next = mine.ring[put_ % lines];
+  std::memcpy(next.message, message.data(), message.size());
+  next.number.store(++put_, std::memory_order_release);
+}
+
+void raw_memory::get_line(std::span<char> into) {
+  side& theirs = page_->of[1 - own_];
+  line_of_ring& next = theirs.ring[got_ % lines];
+  ++got_;
+  while (next.number.load(std::memory_order_acquire) != got_) {}
+  std::memcpy(into.data(), next.message, into.size());
+  if (got_ % quarter == 0) theirs.read.store(got_, std::memory_order_release);
+}
+
 samples raw_memory::ping(std::span<char> buffer, int count) {
   samples halves;
   for (int i = 0; i < count; ++i) {
@@ -182,24 +202,25 @@ void raw_memory::echo(std::span<char> buffer, int count) {
 double raw_memory::stream(std::span<char> buffer, int count) {
   char done = 0;
   const auto begin = now_ns();
+  const bool in_lines = buffer.size() <= sizeof(line_of_ring::message);
   for (int i = 0; i < count; ++i) {
-    give(buffer);
-    // A cache line holds one message; a message that is read from memory stays there.
-    if (buffer.size() <= sizeof(side::line)) take(std::span(&done, 1));
+    // A message that is read from memory stays there, and its place is told anew.
+    in_lines ? put_line(buffer) : give(buffer);
   }
-  if (buffer.size() > sizeof(side::line)) take(std::span(&done, 1));
+  take(std::span(&done, 1));
   return us_since(begin) / 1e6;
 }
 
 void raw_memory::drain(std::span<char> memory, int count) {
   char done = 0;
   const std::size_t size = memory.size() / places_;
+  const bool in_lines = size <= sizeof(line_of_ring::message);
   for (int i = 0; i < count; ++i) {
     const std::size_t place = static_cast<std::size_t>(i) % places_;
-    take(memory.subspan(place * size, size), place);
-    if (size <= sizeof(side::line)) give(std::span(&done, 1));
+    const std::span<char> into = memory.subspan(place * size, size);
+    in_lines ? get_line(into) : take(into, place);
   }
-  if (size > sizeof(side::line)) give(std::span(&done, 1));
+  give(std::span(&done, 1));
 }
 
 }  // namespace mwbench

@@ -1,4 +1,4 @@
-// Raw memory: what a line of shared memory, process_vm_readv and memcpy do between the
+// Raw memory: what lines of shared memory, process_vm_readv and memcpy do between the
 // same two processes, in the same run.
 #pragma once
 
@@ -41,6 +41,14 @@ class raw_memory {
   static constexpr std::size_t cells = 16;
   static constexpr std::size_t cell_bytes = std::size_t{32} << 10;
 
+  /// As many as the library's ring has, of one message each.
+  static constexpr std::uint64_t lines = 64;
+  static constexpr std::uint64_t quarter = lines / 4;
+
+  struct alignas(64) line_of_ring {
+    std::atomic<std::uint64_t> number;
+    char message[48];
+  };
   struct side {
     alignas(128) std::atomic<std::uint64_t> turn;
     char line[48];
@@ -48,12 +56,16 @@ class raw_memory {
     std::atomic<pid_t> pid;
     alignas(128) std::atomic<std::uint64_t> filled;
     alignas(128) std::atomic<std::uint64_t> emptied;
+    alignas(128) std::atomic<std::uint64_t> read;
+    alignas(128) line_of_ring ring[lines];
   };
   struct page {
     side of[2];
   };
 
   [[nodiscard]] char* shared(int of) const noexcept;
+  void put_line(std::span<const char> message);
+  void get_line(std::span<char> into);
   void give(std::span<char> buffer);
   void take(std::span<char> buffer, std::size_t place = 0);
   void read_peer(std::span<char> into);
@@ -70,6 +82,9 @@ class raw_memory {
   std::uint64_t taken_ = 0;
   std::uint64_t filled_ = 0;
   std::uint64_t emptied_ = 0;
+  std::uint64_t put_ = 0;
+  std::uint64_t seen_read_ = 0;
+  std::uint64_t got_ = 0;
 };
 
 }  // namespace mwbench

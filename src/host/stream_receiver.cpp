@@ -21,23 +21,23 @@ stream_receiver::stream_receiver(core& shared, rank_t peer, sender& answers,
                                  channel& owner)
     : receiver(shared, peer, answers, owner,
                {shared.options.eager_limit, shared.options.slice}),
-      capacity_(frame_size + shared.options.eager_limit),
-      input_(std::make_unique_for_overwrite<std::byte[]>(capacity_)) {}
+      input_(frame_size + shared.options.eager_limit) {}
 
 std::span<const iovec> stream_receiver::entries() {
   // A frame that has begun in the buffer must find room for its end.
   if (begin_ == end_) {
     begin_ = end_ = 0;
+    input_.rest(core_.home.recently());
   } else if (begin_ > 0) {
-    std::memmove(input_.get(), input_.get() + begin_, end_ - begin_);
+    std::memmove(input_.data(), input_.data() + begin_, end_ - begin_);
     end_ -= begin_;
     begin_ = 0;
   }
-  MW_ASSERT(end_ < capacity_, "a frame that has begun finds room for its end");
+  MW_ASSERT(end_ < input_.capacity(), "a frame that has begun finds room for its end");
   MW_ASSERT((sink_ != nullptr) == (sink_left_ > 0) && (!sink_ || skip_left_ == 0),
             "the rest of a slice goes to one place");
   std::size_t used = 0;
-  std::size_t behind = capacity_ - end_;
+  std::size_t behind = input_.capacity() - end_;
   direct_ = 0;
   if (sink_) {
     used = sink_->target.fill(std::span(entries_).first(sink_entries),
@@ -46,7 +46,7 @@ std::span<const iovec> stream_receiver::entries() {
     const bool is_last = sink_->received + sink_left_ == sink_->payload_bytes;
     if (!is_last) behind = std::min(behind, between_slices);
   }
-  if (direct_ == sink_left_) entries_[used++] = {input_.get() + end_, behind};
+  if (direct_ == sink_left_) entries_[used++] = {input_.data() + end_, behind};
   MW_ASSERT(used > 0 && used <= entries_.size(), "the next bytes have a place");
   return std::span(entries_).first(used);
 }
@@ -57,8 +57,8 @@ const char* stream_receiver::received(std::size_t count) {
   core_.counters.bytes_received += count;
   if (direct > 0) fill_sink(direct, nullptr);
   end_ += count - direct;
-  MW_ASSERT(begin_ <= end_ && end_ <= capacity_,
-            "no more is read than there is room for");
+  MW_ASSERT(begin_ <= end_, "what is read stands behind what was read before");
+  input_.note_written(end_, core_.home.recently());
   const char* wrong = parse();
   if (!wrong) settle();
   return wrong;
@@ -77,13 +77,13 @@ const char* stream_receiver::parse() {
     if (sink_) {
       const std::size_t step = std::min(sink_left_, there);
       if (step == 0) return nullptr;
-      fill_sink(step, input_.get() + begin_);
+      fill_sink(step, input_.data() + begin_);
       begin_ += step;
       continue;
     }
     if (there < frame_size) return nullptr;
     frame f;
-    const std::span<const std::byte, frame_size> header(input_.get() + begin_,
+    const std::span<const std::byte, frame_size> header(input_.data() + begin_,
                                                         frame_size);
     if (const char* wrong = decode(header, limits_, f)) return wrong;
     if (f.kind == frame_kind::data) {

@@ -4,8 +4,8 @@
 #include <sys/uio.h>
 
 #include <array>
-#include <memory>
 
+#include "host/read_buffer.hpp"
 #include "host/receiver.hpp"
 
 namespace manyworlds::inline v0::detail::host {
@@ -33,8 +33,7 @@ class stream_receiver final : public receiver {
   [[nodiscard]] const char* parse();
   void fill_sink(std::size_t bytes, const std::byte* from);
 
-  std::size_t capacity_;
-  std::unique_ptr<std::byte[]> input_;
+  read_buffer input_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
   /// The message that the rest of a slice belongs to; null if it is skipped.
