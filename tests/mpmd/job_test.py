@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from one_host import LIMIT, MWGRAPH, ROLE_USER, Job, goal, gone, graph, parent_of, run, until
+from one_host import LIMIT, MWGRAPH, ROLE_USER, Job, goal, gone, graph, lives, parent_of, run, until
 
 JOB_CLIENT_USER = os.path.abspath(sys.argv[3])
 
@@ -92,19 +92,30 @@ def what_was_recorded_outlives_masters():
     assert job.end() == 0
 
 
-def a_killed_agent_takes_its_processes_with_it_and_they_are_placed_again():
-    """graph B74, G-a."""
-    job = Job("agents", graph("agents"))
-    before = job.until_ready(3)
+# The role has a child, and a process in a session of its own, the parent of which has ended.
+TREE = """\
+[role.tree]
+run = ["/bin/sh", "-c", "sleep 1000 & echo has $!; (setsid sleep 1000 & echo has $!); echo all; exec sleep 1000"]
+"""
+
+
+def a_killed_agent_takes_its_processes_and_their_children_with_it_and_they_are_placed_again():
+    """graph B74, G-a: also a process that has left its parent and its session."""
+    job = Job("agents", graph("agents", TREE))
+    before = job.until_ready(4)
+    job.log_says("tree.0", "all")
+    children = [int(line.split()[1]) for line in job.log_of("tree.0", 1).splitlines() if line.startswith("has ")]
+    assert len(children) == 2 and all(lives(pid) for pid in children), children
+    assert [parent_of(pid) == before["tree.0"] for pid in children] == [True, False], children
     # Not its guard, which has the same command line.
     began = time.monotonic()
     os.kill(parent_of(before["decode.0"]), signal.SIGKILL)
-    gone(before.values())
+    gone([*before.values(), *children])
     took = time.monotonic() - began
-    after = job.until_ready(3, before)
+    after = job.until_ready(4, before)
     assert job.end() == 0
     gone(after.values())
-    return goal("its processes were gone after", took, 1)
+    return goal("they were gone after", took, 1)
 
 
 def a_master_that_dies_while_it_takes_agents_starts_nothing_twice():
