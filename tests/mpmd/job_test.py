@@ -305,30 +305,64 @@ on_loss = "restart_together"
     gone(after.values())
 
 
+def group_kinds():
+    """Returns where control groups that limit memory may be made: by the parent's folder, the file of the limit, and
+    the one that counts kills. In version 2 groups with processes have no such children, but their parents have."""
+    kinds = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.oom_control")]
+    with open("/proc/self/cgroup", encoding="utf-8") as file:
+        own = [line.rstrip("\n")[len("0::"):] for line in file if line.startswith("0::/")]
+    for path in own:
+        folder = os.path.normpath(f"/sys/fs/cgroup/{path}")
+        parents = [folder] if path == "/" else [folder, os.path.dirname(folder)]
+        kinds += [(parent, "memory.max", "memory.events") for parent in parents]
+    return kinds
+
+
 class SmallGroup:
-    """A control group with little memory, for the programs of a job; nothing where none can be made."""
+    """A control group with little memory, for the programs of a job. `enter` begins their command lines; it is empty
+    where no such group can be made."""
 
     def __init__(self):
-        self.path = f"/sys/fs/cgroup/memory/mw-test-{os.getpid()}"
+        self.path = ""
         self.enter = []
+        for kind in group_kinds():
+            if self.is_made(*kind):
+                break
+            self.remove()
+
+    def is_made(self, parent, limit, counts):
+        self.path = f"{parent}/mw-test-{os.getpid()}"
+        enter = ["/bin/sh", "-c", f'echo $$ > {self.path}/cgroup.procs && exec "$@"', "sh"]
         try:
             os.mkdir(self.path)
-            with open(f"{self.path}/memory.limit_in_bytes", "w", encoding="ascii") as file:
+            if not all(os.path.exists(f"{self.path}/{each}") for each in (limit, counts)):
+                return False
+            with open(f"{self.path}/{limit}", "w", encoding="ascii") as file:
                 file.write(str(256 << 20))
-            if os.path.exists(f"{self.path}/memory.oom_control"):
-                self.enter = ["/bin/sh", "-c", f'echo $$ > {self.path}/cgroup.procs && exec "$@"', "sh"]
+            if os.path.exists(f"{self.path}/memory.swap.max"):
+                with open(f"{self.path}/memory.swap.max", "w", encoding="ascii") as file:
+                    file.write("0")
         except OSError:
-            pass
+            return False
+        # It may be that processes of this user cannot be moved there.
+        if subprocess.run([*enter, "/bin/true"], stderr=subprocess.DEVNULL, timeout=LIMIT).returncode == 0:
+            self.enter = enter
+        return bool(self.enter)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
+        self.remove()
+
+    def remove(self):
         def is_removed():
             try:
-                with open(f"{self.path}/cgroup.procs", encoding="ascii") as file:
-                    for pid in file:
-                        os.kill(int(pid), signal.SIGKILL)
+                # What is no control group, where version 2 is mounted elsewhere, has no such file.
+                if os.path.exists(f"{self.path}/cgroup.procs"):
+                    with open(f"{self.path}/cgroup.procs", encoding="ascii") as file:
+                        for pid in file:
+                            os.kill(int(pid), signal.SIGKILL)
                 os.rmdir(self.path)
             except (FileNotFoundError, NotADirectoryError):
                 return True
@@ -348,6 +382,8 @@ def ended_in(small):
     }
     if small.enter:
         kinds["hungry"] = (f"exec {sys.executable} -c '[1] * (1 << 28)'", "was killed by the kernel for want of memory")
+    else:
+        print("a kill for want of memory was not tried: no control group that limits memory can be made here")
     text = 'name = "ends"\n'
     for role, (words, _) in kinds.items():
         text += f"""\
@@ -380,7 +416,7 @@ restart = {{ when = "always", tries = 3 }}
 def what_ended_an_instance_is_told_apart():
     """graph B47, B48: also what is always started again, each time after a longer pause."""
     with SmallGroup() as small:
-        return ended_in(small)
+        return f"{ended_in(small)}, memory limited at {small.path if small.enter else 'no place'}"
 
 
 def a_job_ends_with_the_code_of_its_driver():
