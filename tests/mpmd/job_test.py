@@ -535,6 +535,41 @@ roles = ["trainer"]
     assert agent.wait(LIMIT) == 0
 
 
+def numbers_in(text):
+    """Returns the CPUs of a list as the kernel prints it, "0-3,8"."""
+    ranges = [each.split("-") for each in text.strip().split(",")]
+    return {number for each in ranges for number in range(int(each[0]), int(each[-1]) + 1)}
+
+
+def what_an_instance_sees_and_runs_on_is_what_its_placement_gave():
+    """graph B2: of what is declared of this machine each has its GPU, and its CPU where there are two."""
+    ours = os.sched_getaffinity(0)
+    with open("devices.json", "w", encoding="ascii") as file:
+        json.dump({"memory": "8GiB", "labels": ["fast"], "gpus": [{"uuid": "GPU-7a"}, {"uuid": "GPU-9b"}]}, file)
+    says = "echo sees $CUDA_VISIBLE_DEVICES; grep Cpus_allowed_list: /proc/self/status; exec sleep 1000"
+    job = Job("pinned", f"""\
+name = "pinned"
+[role.worker]
+run = ["/bin/sh", "-c", "{says}"]
+count = 2
+needs = {{ gpus = 1, cpus = {1 if len(ours) > 1 else 0}, memory = "1GiB", labels = ["fast"] }}
+""", more=["--devices", "devices.json"])
+    job.until_ready(2)
+    devices, cpus = [], []
+    for instance in ("worker.0", "worker.1"):
+        job.log_says(instance, "Cpus_allowed_list:")
+        words = dict(line.split(maxsplit=1) for line in job.log_of(instance, 1).splitlines())
+        placed = job.of(instance)
+        assert [words["sees"]] == placed["gpus"], (words, placed)
+        assert numbers_in(words["Cpus_allowed_list:"]) == set(placed.get("cpus", ours)), (words, placed)
+        devices.append(words["sees"])
+        cpus.append(frozenset(placed.get("cpus", [])))
+    assert sorted(devices) == ["GPU-7a", "GPU-9b"], devices
+    if len(ours) > 1:
+        assert [len(each) for each in cpus] == [1, 1] and len(set(cpus)) == 2 and cpus[0] | cpus[1] <= ours, cpus
+    assert job.end() == 0
+
+
 def a_job_that_is_run_ends_with_its_command_and_one_that_is_started_does_not():
     """graph B73."""
     job = Job("attached", graph("attached"))
