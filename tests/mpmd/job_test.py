@@ -597,6 +597,40 @@ def a_job_that_is_run_ends_with_its_command_and_one_that_is_started_does_not():
     return goal("a job that is run was gone after", took, 1)
 
 
+def a_job_that_is_run_ends_with_its_terminal():
+    """graph B73: a terminal that is closed sends SIGHUP to what runs in it."""
+    # A test that runs under nohup ignores this signal, and what it starts would, too.
+    own = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    job = Job("terminal", graph("terminal"))
+    signal.signal(signal.SIGHUP, own)
+    pids = job.until_ready(3)
+    all_of_it = [*pids.values(), *job.children("master"), *job.children("agent")]
+    job.process.send_signal(signal.SIGHUP)
+    assert job.process.wait(LIMIT) != 0
+    gone(all_of_it)
+
+
+def what_watches_a_job_ends_with_it_and_shows_how_it_ended():
+    job = Job("watched", graph("watched"))
+    job.until_ready(3)
+    watchers = []
+    for command, how in (("status", "--watch"), ("events", "--follow")):
+        line = [MWGRAPH, command, "watched", how, "--folder", os.path.abspath("jobs")]
+        with open(f"watched.{command}.out", "w", encoding="utf-8") as out:
+            watchers.append(subprocess.Popen(line, stdout=out, stderr=out))
+
+    def seen():
+        return [open(f"watched.{command}.out", encoding="utf-8").read() for command in ("status", "events")]
+    until(lambda: all("decode.1" in text for text in seen()), lambda: str(seen()))
+    assert "watched: stopped" not in seen()[0] and all(each.poll() is None for each in watchers), seen()
+    assert job.end() == 0
+    assert [each.wait(LIMIT) for each in watchers] == [0, 0], seen()
+    tables, events = seen()
+    last = tables.split("\x1b[H\x1b[2J")[-1]
+    assert last.startswith("watched: stopped (mwgraph stop)"), tables
+    assert "the job is stopped" in events.splitlines()[-1], events
+
+
 def what_a_master_of_another_version_leaves_out_is_not_missed():
     os.makedirs("jobs/other", exist_ok=True)
     with open("other.toml", "w", encoding="utf-8") as file:
