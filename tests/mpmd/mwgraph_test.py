@@ -38,20 +38,26 @@ def a_good_file_is_counted():
     claim(run("check", "job.toml"), (0, "job.toml: 2 roles, 3 instances, 1 edge\n", ""))
 
 
+FAULTS = """\
+wrong.toml:6:17: role "decode": count.min is 3, above start, 2
+wrong.toml:9:6: edge "kv": no role "decodes"; did you mean "decode"?
+"""
+
+
 def all_faults_are_said_a_line_each():
     with open("wrong.toml", "w", encoding="utf-8") as file:
         file.write(GOOD.replace('"decode"\n', '"decodes"\n').replace("min = 1", "min = 3"))
-    claim(
-        run("check", "wrong.toml"),
-        (
-            2,
-            "",
-            'wrong.toml:6:17: role "decode": count.min is 3, above start, 2\n'
-            'wrong.toml:9:6: edge "kv": no role "decodes"; did you mean "decode"?\n',
-        ),
-    )
-    code, out, err = run("picture", "wrong.toml")
-    claim((code, out, err.count("\n")), (2, "", 2))
+    claim(run("check", "wrong.toml"), (2, "", FAULTS))
+    claim(run("picture", "wrong.toml"), (2, "", FAULTS))
+
+
+def a_wrong_file_starts_nothing():
+    for command in "run", "start":
+        claim(run(command, "wrong.toml", "--folder", "unmade"), (2, "", FAULTS))
+    # The store, where nothing listens, is not asked first.
+    where = ["--store", "127.0.0.1:1", "--insecure", "--context", "unmade"]
+    claim(run("master", "serving", *where, "--graph", "wrong.toml"), (2, "", FAULTS))
+    assert not os.path.exists("unmade"), "a job's folder or context was made"
 
 
 def a_file_that_is_not_there_is_named():
@@ -201,6 +207,7 @@ with tempfile.TemporaryDirectory() as folder:
     for case in (
         a_good_file_is_counted,
         all_faults_are_said_a_line_each,
+        a_wrong_file_starts_nothing,
         a_file_that_is_not_there_is_named,
         a_picture_is_of_the_format_that_is_asked_for,
         a_plan_says_what_runs_where_and_why,
