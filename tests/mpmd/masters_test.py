@@ -39,7 +39,9 @@ def a_standby_leads_when_the_leader_dies(job):
 
 
 def an_old_master_that_is_resumed_changes_nothing(job):
-    """graph B60, B62, G-a to G-c: agents work on without it. It hears of a death when it goes on, and its commands are refused by its term."""
+    """graph B60, B62, G-a to G-c: agents work on without it. It hears of a death when it goes on, and gives up its
+    term: its write is refused, or the answer to one that was under way comes too late. Of that death nothing is
+    started twice."""
     before, numbers = job.until_ready(), job.incarnations()
     term, old = job.status()["term"], job.masters[job.leads]
     old.send_signal(signal.SIGSTOP)
@@ -67,14 +69,17 @@ def an_old_master_that_is_resumed_changes_nothing(job):
 
 
 def a_lease_that_is_lost_is_no_death(job):
-    """graph B66: a living leader leads on, and has the seat again."""
-    before = job.until_ready()
+    """graph B66: a master that lives has the seat again by another lease, nothing is started again for that, and a death
+    that follows is handled."""
+    before, numbers = job.until_ready(), job.incarnations()
     term, (leader, lease) = job.status()["term"], until(job.seat, "no master has the seat")
     job.etcd_says("lease/revoke", ID=lease)
     until(lambda: (job.seat() or ("", "0"))[1] not in ("0", lease), "no master has the seat again")
+    assert job.until_ready() == before and job.incarnations() == numbers
     os.kill(before["decode.1"], signal.SIGKILL)
     after = job.until_ready({"decode.1": before["decode.1"]})
-    assert after["decode.0"] == before["decode.0"] and after["prefill.0"] == before["prefill.0"]
+    assert after == {**before, "decode.1": after["decode.1"]}
+    assert job.incarnations() == {**numbers, "decode.1": numbers["decode.1"] + 1}
     return f"seat {leader} -> {job.seat()[0]}, term {term} -> {job.status()['term']}"
 
 
