@@ -289,7 +289,7 @@ TEST_CASE("graph G-a to G-d: whatever is killed, the job is whole again") {
 }
 
 TEST_CASE(
-    "graph B63, G-c: without a master all goes on, or for as long as the job says") {
+    "graph B62, G-c: without a master all goes on, or for as long as the job says") {
   mw::job_graph g = serving_graph();
   bool is_held = true;
   SUBCASE("by default they hold") {}
