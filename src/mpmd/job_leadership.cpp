@@ -73,7 +73,7 @@ task<int> job_leadership::lead_one_term() {
   int code = 0;
   const auto body = [&](scope& s) -> task<void> {
     s.spawn(greet_standbys());
-    s.spawn(keep_seat());
+    s.spawn(keep_seat(master));
     code = co_await master.run();
     s.cancel();
   };
@@ -102,20 +102,29 @@ task<void> job_leadership::leave_seat() {
   }
 }
 
-task<void> job_leadership::keep_seat() {
+/// A seat that is only lost deposes none. But a master that another has followed may have
+/// nothing to record, and no agent that tells it so: an idle one would go on in its old
+/// term until it misses its agents, and would not stand by meanwhile.
+task<void> job_leadership::keep_seat(const job_master& master) {
   for (;;) {
     const std::string why = co_await seat_.lost();
     note(fmt::format("the seat is lost, and this master leads on: {}", why));
     bool is_ours = false;
     while (!is_ours) {
+      std::uint64_t newest = 0;
       try {
-        is_ours = co_await seat_.take(name_);
-        std::optional<seat_holder> other;
-        if (!is_ours) other = co_await seat_.holder();
-        if (other) co_await seat_.until_free(*other);
+        const std::optional<seat_holder> other = co_await seat_.holder();
+        if (!other) is_ours = co_await seat_.take(name_);
+        newest = co_await context_.term();
       } catch (const context_error&) {
         // It is tried again.
       }
+      // While it has yet to take its term, that fails by itself.
+      if (master.term() > 0 && newest > master.term())
+        throw context_error(
+            context_trouble::deposed,
+            fmt::format("another master has term {}, and this one had term {}", newest,
+                        master.term()));
       if (!is_ours) co_await sleep_for(pause_after_trouble);
     }
   }

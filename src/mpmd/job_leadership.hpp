@@ -49,8 +49,9 @@ class job_leadership {
   /// Leads one term. Nothing: another master leads, or may do so.
   [[nodiscard]] task<std::optional<int>> lead();
   [[nodiscard]] task<int> lead_one_term();
-  /// Takes the seat again where it was lost.
-  [[nodiscard]] task<void> keep_seat();
+  /// Takes the seat again where it was lost. Errors: context_error (`deposed` if another
+  /// master has taken a term meanwhile).
+  [[nodiscard]] task<void> keep_seat(const job_master& master);
   [[nodiscard]] task<void> greet_standbys();
   void note(const std::string& line) const;
 

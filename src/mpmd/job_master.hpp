@@ -56,6 +56,8 @@ class job_master {
   /// has a higher term; `damaged`; ...), store_error; std::invalid_argument if there is
   /// no job and no graph, or another graph than this one.
   [[nodiscard]] task<int> run();
+  /// Returns the term that it took; 0 while it has none.
+  [[nodiscard]] std::uint64_t term() const noexcept { return term_; }
 
  private:
   struct agent_link {
