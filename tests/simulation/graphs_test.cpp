@@ -87,16 +87,51 @@ struct driven_course {
   std::string middle;
   std::string end;
   std::size_t writes = 0;
+  bool is_harmed = false;
 };
 
-/// One master is killed at that write, ahead of its effect or behind it.
-driven_course run_driven_course(std::size_t write, bool has_effect) {
-  simulated_graph job(3, driven_graph());
-  job.kept.kills = [&, write, has_effect](std::size_t number, bool has) {
-    if (number != write || has != has_effect) return false;
-    job.kill_master();
+/// What becomes of a master at that write, ahead of its effect or behind it.
+struct harm {
+  std::size_t write = 0;  ///< 0: nothing
+  bool has_effect = false;
+  /// It is frozen for that long, while the next one starts; zero: it is killed.
+  mw::duration frozen{};
+
+  [[nodiscard]] bool is_freeze() const { return frozen > mw::duration::zero(); }
+};
+
+/// What a harm has done to its master, which was frozen or killed.
+struct harm_done {
+  bool is_done = false;
+  /// What it recorded last was that the job is over, which is a result to give.
+  bool was_over = false;
+};
+
+void arrange(const harm& planned, simulated_graph& job, harm_done& done) {
+  const auto is_now = [&job, &done, planned](std::size_t number, bool has) {
+    if (number != planned.write || has != planned.has_effect) return false;
+    const bool was_begun = !job.kept.rows.empty();
+    done = {true,
+            was_begun && job.recorded().job().stage == mw::detail::job_stage::stopped};
     return true;
   };
+  if (planned.is_freeze()) {
+    job.kept.freezes = [&job, is_now, span = planned.frozen](std::size_t n, bool has) {
+      if (is_now(n, has)) job.freeze_master(span);
+    };
+  } else {
+    job.kept.kills = [&job, is_now](std::size_t n, bool has) {
+      const bool dies = is_now(n, has);
+      if (dies) job.kill_master();
+      return dies;
+    };
+  }
+}
+
+driven_course run_driven_course(const harm& planned) {
+  harm_done harmed;
+  simulated_graph job(3, driven_graph());
+  arrange(planned, job, harmed);
   job.add_node("a");
   job.add_node("b");
   job.start_master();
@@ -116,8 +151,18 @@ driven_course run_driven_course(std::size_t write, bool has_effect) {
   // Law G-f.
   CHECK(job.leads_on_until([&] { return job.agents_left() == 0; }, 20s));
   CHECK(job.living() == 0);
+  // A master that was frozen finds out that it is no longer the one, and has no result
+  // to give unless it knew that the job was over.
+  const bool was_frozen = planned.is_freeze() && harmed.is_done;
+  const auto have_ended = [&] {
+    return job.results + job.deposed_masters() == (was_frozen ? 2 : 1);
+  };
+  CHECK_MESSAGE(job.leads_on_until(have_ended, 60s), job.story());
+  CHECK(job.results == (was_frozen && harmed.was_over ? 2 : 1));
+  CHECK(job.exit_code == 0);
   for (const std::string& each : job.wrong) FAIL_CHECK(each);
-  CHECK(job.kept.term == (write == 0 ? 1 : 2));
+  CHECK(job.kept.term == (harmed.is_done ? 2 : 1));
+  all.is_harmed = harmed.is_done;
   all.end = job.end_text();
   all.writes = job.kept.writes;
   return all;
@@ -166,21 +211,47 @@ TEST_CASE("graph G-e: what an agent's replaced link still holds is no news") {
   job.all.kill(after);
 }
 
-TEST_CASE("graph B56, G-a to G-f: a master killed at any one record changes no end") {
-  const driven_course unharmed = run_driven_course(0, false);
+namespace {
+
+/// Harms a master at each of its writes, and compares what comes of it.
+template <class Span>
+void check_each_write(Span frozen_for) {
+  const driven_course unharmed = run_driven_course({});
   CAPTURE(unharmed.middle);
   CAPTURE(unharmed.end);
   REQUIRE(unharmed.writes > 10);
   CHECK(unharmed.end.starts_with("stopped, exit code 0, restarts 0"));
+  std::size_t harms = 0;
   for (std::size_t write = 1; write <= unharmed.writes; ++write) {
     for (const bool has_effect : {false, true}) {
       CAPTURE(write);
       CAPTURE(has_effect);
-      const driven_course harmed = run_driven_course(write, has_effect);
+      const driven_course harmed =
+          run_driven_course({write, has_effect, frozen_for(write)});
       CHECK(harmed.middle == unharmed.middle);
       CHECK(harmed.end == unharmed.end);
+      harms += harmed.is_harmed ? 1 : 0;
     }
   }
+  // What is written together may differ a little from the unharmed course.
+  CHECK(harms > 20);
+}
+
+}  // namespace
+
+TEST_CASE("graph B56, G-a to G-f: a master killed at any one record changes no end") {
+  check_each_write([](std::size_t) { return mw::duration::zero(); });
+}
+
+TEST_CASE(
+    "graph B67, G-a to G-f: a master frozen at any one record is deposed, no more") {
+  // It goes on when the next one leads since just now, before its agents have missed it,
+  // or long after that.
+  mw::duration span{};
+  SUBCASE("for a moment") { span = 150ms; }
+  SUBCASE("for less than it takes to be missed") { span = 700ms; }
+  SUBCASE("for longer") { span = 9s; }
+  check_each_write([&](std::size_t) { return span; });
 }
 
 TEST_CASE("graph G-c, G-d: who is silent is left alone until it is cut off") {

@@ -33,6 +33,8 @@ struct recorded_context {
   /// Is asked twice for each write, by its number from 1: ahead of its effect, and behind
   /// it. If it says yes, it has killed the master that writes.
   std::function<bool(std::size_t write, bool has_effect)> kills = {};
+  /// Is asked as `kills` is. What it has frozen meanwhile goes on when it is thawed.
+  std::function<void(std::size_t write, bool has_effect)> freezes = {};
   /// Is awaited by each write.
   std::function<mw::task<void>()> until_written = {};
 };
@@ -40,8 +42,15 @@ struct recorded_context {
 /// One master's way to it. Each operation takes a while, in which the master may die.
 class simulated_context final : public mw::detail::context_store {
  public:
-  simulated_context(recorded_context& kept, mw::simulation& sim)
-      : kept_(kept), sim_(sim) {}
+  /// While `is_cut` its store does not answer.
+  simulated_context(recorded_context& kept, mw::simulation& sim,
+                    std::shared_ptr<const bool> is_cut = {})
+      : kept_(kept), sim_(sim), is_cut_(std::move(is_cut)) {}
+
+  /// Returns how many of its writes came too late, since another master has the term.
+  [[nodiscard]] std::size_t refusals() const { return refusals_; }
+  /// Returns the last term that it took; 0 if it has taken none.
+  [[nodiscard]] std::uint64_t own_term() const { return own_term_; }
 
   mw::task<std::uint64_t> term() override {
     co_await on_its_way();
@@ -50,7 +59,8 @@ class simulated_context final : public mw::detail::context_store {
   mw::task<std::uint64_t> take_term(std::uint64_t seen) override {
     co_await on_its_way();
     if (kept_.term != seen) refuse();
-    co_return ++kept_.term;
+    own_term_ = ++kept_.term;
+    co_return own_term_;
   }
   mw::task<mw::detail::context_values> load() override {
     co_await on_its_way();
@@ -64,6 +74,11 @@ class simulated_context final : public mw::detail::context_store {
     const std::size_t number = ++kept_.writes;
     const bool dies_before = kept_.kills && kept_.kills(number, false);
     if (dies_before) co_await never_.wait();
+    if (kept_.freezes) {
+      kept_.freezes(number, false);
+      co_await on_its_way();
+      if (term != kept_.term) refuse();
+    }
     for (auto& [key, value] : changes) {
       if (value)
         kept_.rows.insert_or_assign(key, *value);
@@ -72,19 +87,29 @@ class simulated_context final : public mw::detail::context_store {
     }
     const bool dies_behind = kept_.kills && kept_.kills(number, true);
     if (dies_behind) co_await never_.wait();
+    if (kept_.freezes) kept_.freezes(number, true);
     co_await on_its_way();
   }
   [[nodiscard]] std::string where() const override { return "memory"; }
 
  private:
-  [[noreturn]] static void refuse() {
+  [[noreturn]] void refuse() {
+    ++refusals_;
     throw mw::detail::context_error(mw::detail::context_trouble::deposed,
                                     "another master has a higher term");
   }
-  mw::task<void> on_its_way() { co_await mw::sleep_for(sim_.random().at_most(2ms)); }
+  mw::task<void> on_its_way() {
+    co_await mw::sleep_for(sim_.random().at_most(2ms));
+    if (is_cut_ && *is_cut_)
+      throw mw::detail::context_error(mw::detail::context_trouble::unreachable,
+                                      "the context does not answer");
+  }
 
   recorded_context& kept_;
   mw::simulation& sim_;
+  const std::shared_ptr<const bool> is_cut_;
+  std::size_t refusals_ = 0;
+  std::uint64_t own_term_ = 0;
   mw::event never_;
 };
 
@@ -110,7 +135,9 @@ class simulated_graph {
              1'000'000;
     };
   }
-  ~simulated_graph() {
+  ~simulated_graph() { close(); }
+  /// Ends all processes: ahead of what they use.
+  void close() {
     for (member_process* each : processes_)
       if (each->is_alive()) all.kill(*each);
     all.close();
@@ -150,6 +177,11 @@ class simulated_graph {
     own.process = nullptr;
   }
   member_process* agent(const std::string& name) { return nodes_[name].process; }
+  template <class Each>
+  void for_each_agent(Each&& each) {
+    for (auto& [name, own] : nodes_)
+      if (own.process != nullptr) each(name, *own.process);
+  }
 
   void start_master() {
     master_process = &added("master");
@@ -163,6 +195,19 @@ class simulated_graph {
       all.kill(*master_process);
     master_process = nullptr;
   }
+  /// The master stands still for that long. As after its death another one is started
+  /// meanwhile, since the old one seems to be gone.
+  void freeze_master(mw::duration span) {
+    if (master_process != nullptr) all.stop(*master_process, span);
+    master_process = nullptr;
+  }
+  /// Adds a process that dies with the graph.
+  member_process& added(const std::string& name) {
+    member_process& process = all.add(name + "#" + std::to_string(processes_.size() + 1));
+    processes_.push_back(&process);
+    return process;
+  }
+  [[nodiscard]] const mw::job_graph& graph() const { return graph_; }
 
   /// Ends a program by a signal, as an accident does.
   bool kill_program(const mw::instance_id& id) {
@@ -211,6 +256,11 @@ class simulated_graph {
     };
     return leads_on_until(holds, limit);
   }
+  /// Returns how many masters have ended since another has a higher term.
+  [[nodiscard]] std::size_t deposed_masters() const {
+    return static_cast<std::size_t>(std::count(
+        said.begin(), said.end(), "a master ends: another master has a higher term"));
+  }
   [[nodiscard]] std::size_t recorded_to_run() const {
     return static_cast<std::size_t>(
         std::count_if(kept.rows.begin(), kept.rows.end(), [](const auto& row) {
@@ -256,12 +306,16 @@ class simulated_graph {
   std::vector<std::string> said;
   std::vector<std::string> wrong;
   std::optional<int> exit_code;
+  /// How many masters have ended with an exit code.
+  std::size_t results = 0;
   /// Whether instances of the role "driver" end, with code 0.
   bool drivers_end = false;
   /// How long others take to end when they are told to.
   mw::duration takes_to_end{};
   /// A node that was cut off for too long may have an incarnation that was replaced.
   bool may_overlap = false;
+  /// Says of one incarnation whether it may live on beside a newer one. Null: none may.
+  std::function<bool(const simulated_incarnation& older)> may_live_on = {};
   /// Whether what starts has to be recorded: a master of the test's own keeps no record.
   bool checks_records = true;
   member_process* master_process = nullptr;
@@ -271,12 +325,6 @@ class simulated_graph {
     member_process* process = nullptr;
     bool has_ended = false;
   };
-
-  member_process& added(const std::string& name) {
-    member_process& process = all.add(name + "#" + std::to_string(processes_.size() + 1));
-    processes_.push_back(&process);
-    return process;
-  }
 
   // Their frames own them: a runtime outlives all that stands on it.
   mw::task<void> run_agent(std::unique_ptr<mw::detail::job_agent> agent, node& own,
@@ -291,6 +339,7 @@ class simulated_graph {
   mw::task<void> run_master(std::unique_ptr<mw::detail::job_master> master) {
     try {
       exit_code = co_await master->run();
+      ++results;
     } catch (const std::exception& e) {
       said.push_back(std::string("a master ends: ") + e.what());
     }
@@ -301,7 +350,8 @@ class simulated_graph {
     // Law G-a: an incarnation starts once, and the newest alone lives.
     for (const simulated_incarnation* each : by_instance_[text]) {
       if (each->number == own.number) wrong.push_back(text + " was started twice");
-      if (each->is_alive && !may_overlap)
+      const bool may_live = may_overlap || (may_live_on && may_live_on(*each));
+      if (each->is_alive && !may_live)
         wrong.push_back(text + " has two incarnations that live");
     }
     by_instance_[text].push_back(&own);
