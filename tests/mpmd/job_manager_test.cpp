@@ -1085,3 +1085,81 @@ TEST_CASE("graph B56: that an instance was the last of its role is not forgotten
   }
   SUBCASE("all budgets are spent") { check_each_step(late, 1, fail_too_often); }
 }
+
+// --- a stop at each step --------------------------------------------------------------
+
+namespace {
+
+/// What is under way when the job is told to stop.
+std::string moment_of(const managed_job& job) {
+  const mw::detail::job_context& all = job.context();
+  std::string moment = all.job().restart_count == 0 ? "first" : "again";
+  moment += "," + std::string(name_of(all.job().stage));
+  std::size_t running = 0;
+  for (std::size_t n = 0; n < all.size(); ++n) {
+    using mw::detail::instance_phase;
+    if (all.at(n).phase == instance_phase::running) ++running;
+    const bool recovers = all.at(n).phase == instance_phase::waiting &&
+                          all.job().stage == job_stage::running;
+    if (recovers) moment += "," + all.id(n).role + " waits";
+  }
+  if (running > 0 && running < all.size()) moment += ",some run";
+  return moment;
+}
+
+/// Goes through the job's troubles until it is told to stop. Returns at which moment that
+/// was; empty: there are fewer steps.
+std::string stop_at_step(std::size_t step, bool master_dies) {
+  managed_job job(troubled_job(), {"a", "b"});
+  // Something lives on for some turns, in which nothing may be started.
+  job.times_until_ended = 4;
+  std::string moment;
+  job.as_stop_is_asked = [&] { moment = moment_of(job); };
+  job.ask_to_stop_before_step(step);
+  if (master_dies) job.die_before_step(step);
+  const auto fail = [&job](const mw::instance_id& which, int code) {
+    CHECK(job.end_program(which, code));
+    job.settle(20);
+  };
+  job.settle(20);
+  for (int crash = 0; crash < 3 && !job.is_stop_asked(); ++crash)
+    fail(id("fragile", 0), 2);
+  if (!job.is_stop_asked()) fail(id("decode", 1), 7);
+  if (!job.is_stop_asked()) fail(id("actor", 0), 1);
+  if (!job.is_stop_asked()) {
+    job.kill_agent("b");
+    job.start_agent("b");
+    job.settle(20);
+  }
+  if (!job.is_stop_asked()) return {};
+  job.settle(30);
+  CHECK(job.stage() == job_stage::stopped);
+  CHECK(job.living() == 0);
+  CHECK(job.context().job().exit_code == 0);
+  CHECK(job.context().job().why == "it is told to");
+  for (std::size_t n = 0; n < job.context().size(); ++n)
+    CHECK(job.context().at(n).phase != mw::detail::instance_phase::running);
+  return moment;
+}
+
+}  // namespace
+
+TEST_CASE("graph B11, B55: a job that is told to stop at any one step ends, G-f") {
+  bool master_dies = false;
+  SUBCASE("its master lives") {}
+  SUBCASE("its master dies with that step") { master_dies = true; }
+  std::string moments;
+  std::size_t step = 0;
+  for (;; ++step) {
+    CAPTURE(step);
+    const std::string moment = stop_at_step(step, master_dies);
+    if (moment.empty()) break;
+    moments += moment + "\n";
+  }
+  CHECK(step > 80);
+  CAPTURE(moments);
+  for (const char* const moment :
+       {"first,starting,some run", "first,running", "again,starting,some run",
+        "again,running", "fragile waits", "decode waits", "actor waits,actor waits"})
+    CHECK_MESSAGE(moments.find(moment) != std::string::npos, moment);
+}

@@ -70,6 +70,10 @@ class managed_job {
   /// each order is one; nothing: it lives.
   void turn(std::optional<std::size_t> dies_after = std::nullopt) {
     connect_agents();
+    if (is_stop_asked_) {
+      manager_->stop("it is told to");
+      has_heard_stop_ = true;
+    }
     manager_->decide(now_);
     // Law G-f.
     if (manager_->is_over()) CHECK(living() == 0);
@@ -89,6 +93,12 @@ class managed_job {
   }
   /// A master dies ahead of the step of that number, counted through all its turns.
   void die_before_step(std::size_t number) { last_step_ = number; }
+  /// The job is asked to end ahead of the step of that number. Each master hears of it in
+  /// its next turn, and nothing is started from then on.
+  void ask_to_stop_before_step(std::size_t number) { stop_step_ = number; }
+  [[nodiscard]] bool is_stop_asked() const { return is_stop_asked_; }
+  /// Is called when that is asked, and sees the job as it is then.
+  std::function<void()> as_stop_is_asked;
   /// Returns how many steps there were.
   [[nodiscard]] std::size_t steps() const { return steps_; }
   void let_pass(mw::detail::recorded_time ms) { now_ += ms; }
@@ -104,6 +114,9 @@ class managed_job {
 
   /// Those that are never ready.
   std::set<mw::instance_id> never_ready;
+  /// What was told to end ends when programs have gone on that often, counted for all of
+  /// them.
+  int times_until_ended = 1;
   /// Happens in the next turn, behind the conclusions and ahead of the orders.
   std::function<void()> while_recording;
 
@@ -168,13 +181,14 @@ class managed_job {
   /// What was started is ready a turn later, unless `is_slow`; what was told to end has
   /// ended.
   void let_programs_go_on(bool is_slow = false) {
+    const bool may_end = ++times_gone_on_ % times_until_ended == 0;
     for (auto& [name, agent] : agents_) {
       for (auto& [id, has] : agent.has) {
         const auto before = has.life;
         const bool is_soon = !is_slow && !never_ready.contains(id);
         if (has.life == mw::detail::instance_life::starting && is_soon)
           has.life = mw::detail::instance_life::ready;
-        if (has.life == mw::detail::instance_life::ending) {
+        if (has.life == mw::detail::instance_life::ending && may_end) {
           has.life = mw::detail::instance_life::ended;
           has.exit = {mw::exit_kind::stopped, 0, SIGTERM_number, "was stopped"};
         }
@@ -241,7 +255,13 @@ class managed_job {
       rows_.erase(change.key);
   }
 
-  bool is_last_step() { return steps_++ == last_step_; }
+  bool is_last_step() {
+    if (steps_ == stop_step_) {
+      is_stop_asked_ = true;
+      if (as_stop_is_asked) as_stop_is_asked();
+    }
+    return steps_++ == last_step_;
+  }
 
   static constexpr int SIGTERM_number = 15;
 
@@ -289,6 +309,8 @@ class managed_job {
       report(order.node, agent, at->second);
       return;
     }
+    CHECK_FALSE_MESSAGE(has_heard_stop_, id.text(),
+                        " is started behind the order to stop");
     // Law G-a: once each, and only when nothing older lives.
     const bool is_first = started_.emplace(id, order.incarnation).second;
     CHECK_MESSAGE(is_first, id.text(), " incarnation ", order.incarnation);
@@ -323,6 +345,10 @@ class managed_job {
   int processes_ = 0;
   std::size_t steps_ = 0;
   std::size_t last_step_ = SIZE_MAX;
+  std::size_t stop_step_ = SIZE_MAX;
+  int times_gone_on_ = 0;
+  bool is_stop_asked_ = false;
+  bool has_heard_stop_ = false;
   bool has_begun_ = false;
   std::set<std::string> cut_;
   std::set<std::string> delayed_;

@@ -254,6 +254,61 @@ TEST_CASE(
   check_each_write([&](std::size_t) { return span; });
 }
 
+namespace {
+
+/// A course of some trouble, at one write of which the job is told to stop. Returns
+/// whether there are that many writes ahead of its last trouble.
+bool ends_as_told_at(std::size_t write, bool master_dies) {
+  simulated_graph job(3, driven_graph());
+  // What is replaced takes a while to end: its successor waits at the agent.
+  job.takes_to_end = 300ms;
+  bool is_told = false;
+  job.kept.kills = [&](std::size_t number, bool has_effect) {
+    if (number != write || !has_effect) return false;
+    is_told = true;
+    job.ask_to_stop();
+    if (master_dies) job.kill_master();
+    return master_dies;
+  };
+  job.add_node("a");
+  job.add_node("b");
+  job.start_master();
+  const auto is_calm_or_told = [&] {
+    return is_told || (job.living() == 8 && job.recorded_to_run() == 8);
+  };
+  CHECK(job.leads_on_until(is_calm_or_told, 60s));
+  if (!is_told) CHECK(job.kill_program({"decode", 1}));
+  job.all.run_for(100ms);
+  CHECK(job.leads_on_until(is_calm_or_told, 60s));
+  if (!is_told) CHECK(job.kill_program({"actor", 0}));
+  job.all.run_for(100ms);
+  CHECK(job.leads_on_until(is_calm_or_told, 60s));
+  if (!is_told) return false;
+  const auto is_over = [&] {
+    return job.exit_code && job.agents_left() == 0 && job.living() == 0;
+  };
+  CHECK_MESSAGE(job.leads_on_until(is_over, 60s), job.story());
+  CHECK(job.exit_code == 0);
+  CHECK(job.end_text().starts_with("stopped, exit code 0, restarts 0: it is told to"));
+  for (const std::string& each : job.wrong) FAIL_CHECK(each);
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "graph B11, G-f: in virtual time a job that is told to stop at any record ends") {
+  bool master_dies = false;
+  SUBCASE("its master lives") {}
+  SUBCASE("its master dies at that record") { master_dies = true; }
+  std::size_t write = 1;
+  while (ends_as_told_at(write, master_dies)) {
+    CAPTURE(write);
+    ++write;
+  }
+  CHECK(write > 8);
+}
+
 TEST_CASE("graph G-c, G-d: who is silent is left alone until it is cut off") {
   simulated_graph job(5, serving_graph());
   job.add_node("a");

@@ -30,6 +30,14 @@ struct recorded_context {
   std::uint64_t term = 0;
   mw::detail::context_values rows;
   std::size_t writes = 0;
+  /// When it was recorded that the job ends.
+  std::optional<mw::time_point> ends_since = {};
+
+  [[nodiscard]] bool says_that_job_ends() const {
+    const auto row = rows.find("job");
+    return row != rows.end() && (row->second.find("\"stopping\"") != std::string::npos ||
+                                 row->second.find("\"stopped\"") != std::string::npos);
+  }
   /// Is asked twice for each write, by its number from 1: ahead of its effect, and behind
   /// it. If it says yes, it has killed the master that writes.
   std::function<bool(std::size_t write, bool has_effect)> kills = {};
@@ -85,6 +93,7 @@ class simulated_context final : public mw::detail::context_store {
       else
         kept_.rows.erase(key);
     }
+    if (!kept_.ends_since && kept_.says_that_job_ends()) kept_.ends_since = sim_.now();
     const bool dies_behind = kept_.kills && kept_.kills(number, true);
     if (dies_behind) co_await never_.wait();
     if (kept_.freezes) kept_.freezes(number, true);
@@ -275,6 +284,11 @@ class simulated_graph {
           return each.second.process != nullptr && !each.second.has_ended;
         }));
   }
+  /// Asks the job to end, as its user does.
+  void ask_to_stop() {
+    member_process& user = added("user");
+    user.start(tell_to_stop(user));
+  }
   [[nodiscard]] mw::detail::job_context recorded() const {
     return mw::detail::job_context(kept.rows);
   }
@@ -345,6 +359,11 @@ class simulated_graph {
     }
   }
 
+  mw::task<void> tell_to_stop(member_process& user) {
+    mw::detail::job_meeting meeting(*user.rendezvous, graph_.name());
+    co_await meeting.ask_to_stop("it is told to");
+  }
+
   void check_start(const std::string& text, const simulated_incarnation& own) {
     ++living_;
     // Law G-a: an incarnation starts once, and the newest alone lives.
@@ -356,6 +375,9 @@ class simulated_graph {
     }
     by_instance_[text].push_back(&own);
     if (!checks_records) return;
+    // Law G-f. An order may have been on its way to its agent as that was recorded.
+    if (kept.ends_since && all.sim.now() - *kept.ends_since > 20ms)
+      wrong.push_back(text + " was started though the job ends");
     // Law G-b: what starts is recorded.
     const auto row = kept.rows.find("instance/" + text);
     const std::string number = "\"incarnation\":" + std::to_string(own.number) + ",";
