@@ -13,14 +13,15 @@
 
 namespace manyworlds::inline v0::detail::host {
 
-/// Has room for the largest message that comes unasked. Most channels see beats and small
-/// messages alone most of the time, which fill its first page: the memory of the others
-/// goes back to the machine when they were not needed for a while. Thread: the reactor.
+/// Has room for the largest message that comes unasked. Most channels are at rest most of
+/// the time, or see small messages alone, which fill its first page: the memory of the
+/// others goes back to the machine when they were not needed for a while. Thread: the
+/// reactor.
 class read_buffer {
  public:
   static constexpr std::size_t page = 4096;
-  /// How long the memory is kept: as that of a link's chunks.
-  static constexpr duration until_rest = std::chrono::milliseconds(500);
+  /// How long the memory is kept: to have it again costs 5 us.
+  static constexpr duration until_rest = std::chrono::milliseconds(100);
 
   explicit read_buffer(std::size_t least)
       : capacity_((least + page - 1) / page * page),
@@ -36,9 +37,15 @@ class read_buffer {
     last_touched_ = now;
   }
 
-  /// Precondition: it holds nothing, and nothing is being read into it.
+  /// Returns whether it has memory behind the first page.
+  [[nodiscard]] bool is_touched() const noexcept { return is_touched_; }
+  [[nodiscard]] bool may_rest(time_point now) const noexcept {
+    return is_touched_ && now - last_touched_ >= until_rest;
+  }
+  /// Gives back what was not needed for that long. Precondition: it holds nothing, and
+  /// nothing is being read into it.
   void rest(time_point now) noexcept {
-    if (!is_touched_ || now - last_touched_ < until_rest) return;
+    if (!may_rest(now)) return;
     is_touched_ = false;
     // A system of larger pages refuses, and keeps the memory.
     (void)::madvise(data() + page, capacity_ - page, MADV_DONTNEED);

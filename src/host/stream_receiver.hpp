@@ -24,6 +24,16 @@ class stream_receiver final : public receiver {
   /// Returns whether the request in flight should end early, to return a receive's
   /// memory.
   [[nodiscard]] bool must_cancel() const noexcept { return sink_ && sink_->giving_up; }
+  /// Returns whether it has memory that goes back to the machine after a while.
+  [[nodiscard]] bool is_large() const noexcept { return input_.is_touched(); }
+  /// Returns whether that time has come.
+  [[nodiscard]] bool is_due_to_rest(time_point now) const noexcept {
+    return input_.may_rest(now);
+  }
+  /// Returns whether it waits for the begin of a frame.
+  [[nodiscard]] bool is_between_frames() const noexcept {
+    return begin_ == end_ && !sink_ && skip_left_ == 0;
+  }
 
  private:
   [[nodiscard]] bool is_in_use(const inbound_message& m) const noexcept override {

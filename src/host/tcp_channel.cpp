@@ -96,6 +96,7 @@ void tcp_channel::received() noexcept {
     return rest();
   }
   if (result.ok() && !ended_) core_.events.heard(peer_);
+  if (receiver_.is_large()) core_.backend.tidy_soon();
   if (stopped_) return rest();
   guarded([this] { submit_receive(); });
   cancel_given_up();
@@ -158,6 +159,13 @@ void tcp_channel::tidy() {
   receiver_.return_credit(true);
   pump();
   if (!sending_now_) sender_.batch().shrink();
+  if (!receiver_.is_large()) return;
+  if (!receiver_.is_due_to_rest(core_.home.now())) {
+    core_.backend.tidy_soon();
+  } else if (receiving_now_ && receiver_.is_between_frames()) {
+    // Nothing may be read into memory that is given back.
+    core_.home.io().cancel(receive_);
+  }
 }
 
 void tcp_channel::end_cut_short() {
