@@ -119,12 +119,14 @@ std::optional<error_record> read_error_record(const std::string& path,
   const json* const message = member_of(in, "message");
   error_record record;
   if (message && message->is_string()) {
-    record.traceback = message->get<std::string>();
+    record.message = record.traceback = message->get<std::string>();
     record.time = seconds_of(member_of(in, "timestamp"));
   } else if (message && message->is_object()) {
     const json* const more = member_of(*message, "extraInfo");
+    const json* const brief = member_of(*message, "message");
+    if (brief && brief->is_string()) record.message = brief->get<std::string>();
     const json* shown = more ? member_of(*more, "py_callstack") : nullptr;
-    if (!shown) shown = member_of(*message, "message");
+    if (!shown) shown = brief;
     record.traceback = shown && shown->is_string() ? shown->get<std::string>() : "<N/A>";
     record.time = more ? seconds_of(member_of(*more, "timestamp")) : 0;
   } else {

@@ -10,6 +10,7 @@ namespace manyworlds::inline v0::detail {
 /// A worker's error file. Both of torchrun's forms are read: a text with a time, and an
 /// object with a call stack.
 struct error_record {
+  std::string message;  ///< what went wrong, in short; empty if it does not say
   std::string traceback;
   std::int64_t time = 0;  ///< seconds since 1970; 0 if it does not say
   std::string json;       ///< the file itself

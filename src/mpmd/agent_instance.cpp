@@ -10,6 +10,8 @@
 
 #include "exception_text.hpp"
 #include "io/process_list.hpp"
+#include "launch/error_record.hpp"
+#include "launch/plain_text.hpp"
 #include "manyworlds/coro/when_any.hpp"
 #include "manyworlds/coro/within.hpp"
 #include "manyworlds/process_address.hpp"
@@ -27,12 +29,15 @@ static std::string joined(const std::vector<std::string>& all) {
   return text;
 }
 
-/// Returns the file that takes its output; empty if it has the agent's.
-static std::string log_of(const agent_place& place, const agent_word& ensure) {
+/// Returns the start of the names of its files; empty if the agent keeps none.
+static std::string files_of(const agent_place& place, const agent_word& ensure) {
   if (place.log_folder.empty()) return {};
-  return fmt::format("{}/{}/{}.log", std::filesystem::absolute(place.log_folder).string(),
+  return fmt::format("{}/{}/{}", std::filesystem::absolute(place.log_folder).string(),
                      ensure.instance.text(), ensure.incarnation);
 }
+
+static std::string log_among(const std::string& files) { return files + ".log"; }
+static std::string error_among(const std::string& files) { return files + ".error.json"; }
 
 static process_options options_of(const agent_place& place, const agent_word& ensure,
                                   const std::string& token) {
@@ -46,10 +51,13 @@ static process_options options_of(const agent_place& place, const agent_word& en
   if (!spec.folder.empty()) how.folder(spec.folder);
   if (!spec.cpus.empty()) how.cpus({spec.cpus.begin(), spec.cpus.end()});
   if (place.guard != nullptr) how.guarded_by(*place.guard);
-  if (!place.log_folder.empty()) {
-    const std::string log = log_of(place, ensure);
-    std::filesystem::create_directories(std::filesystem::path(log).parent_path());
-    how.output(to_file(log));
+  const std::string files = files_of(place, ensure);
+  if (!files.empty()) {
+    std::filesystem::create_directories(std::filesystem::path(files).parent_path());
+    how.output(to_file(log_among(files)));
+    // Another job may have left one there.
+    std::filesystem::remove(error_among(files));
+    how.set("TORCHELASTIC_ERROR_FILE", error_among(files));
   }
   return how;
 }
@@ -68,8 +76,18 @@ static std::string what_to_do(start_step step, int error) {
   return "; correct the role's \"run\", or install it on this node";
 }
 
-/// Returns how it has ended; `log` is the file of its output, or empty.
-static instance_exit exit_of(const exit_reason& reason, const std::string& log) {
+/// Returns what it has said of its failure, on one line; empty if it said nothing.
+static std::string recorded_error(const std::string& files) {
+  std::string why_not;
+  const auto record = read_error_record(error_among(files), why_not);
+  if (!record) return why_not.empty() ? "" : fmt::format("; its error file {}", why_not);
+  std::string text = plain_text(record->message.substr(0, record->message.find('\n')));
+  text.resize(std::min(text.size(), agent_wire::longest_exit_text / 8));
+  return text.empty() ? "" : fmt::format(": {}", text);
+}
+
+/// Returns how it has ended; `files` is the start of its files' names, or empty.
+static instance_exit exit_of(const exit_reason& reason, const std::string& files) {
   instance_exit exit{reason.kind, reason.code, reason.signal, reason.text()};
   // Room is left for what follows, and for what its tree did.
   exit.text.resize(std::min(exit.text.size(), agent_wire::longest_exit_text / 2));
@@ -78,9 +96,11 @@ static instance_exit exit_of(const exit_reason& reason, const std::string& log) 
         reason.step == start_step::execute || reason.step == start_step::folder;
     if (is_named) exit.code = reason.error;
     if (exit.is_lasting()) exit.text += what_to_do(reason.step, reason.error);
-  } else if (!exit.is_success() && reason.kind != exit_kind::stopped && !log.empty()) {
-    exit.text += fmt::format("; its output is in {}",
-                             log.substr(0, agent_wire::longest_exit_text / 4));
+  } else if (!exit.is_success() && reason.kind != exit_kind::stopped && !files.empty()) {
+    exit.text += recorded_error(files);
+    exit.text +=
+        fmt::format("; its output is in {}",
+                    log_among(files).substr(0, agent_wire::longest_exit_text / 4));
   }
   return exit;
 }
@@ -106,7 +126,7 @@ agent_instance::agent_instance(runtime& rt, const agent_place& place,
     if (spec_.command.empty()) throw std::invalid_argument("no program is named");
     process_ =
         std::make_unique<supervised_process>(rt, options_of(place, ensure, token_));
-    log_ = log_of(place, ensure);
+    files_ = files_of(place, ensure);
   } catch (const std::invalid_argument& e) {
     // Options that make no sense do not get better.
     report_.exit = not_started(EINVAL, e.what());
@@ -140,7 +160,7 @@ task<void> agent_instance::run(std::shared_ptr<agent_instance> self) {
                                              : instance_life::ready);
     }
     const exit_reason reason = co_await own.process_->ended();
-    own.report_.exit = exit_of(reason, own.log_);
+    own.report_.exit = exit_of(reason, own.files_);
     try {
       // What it has started ends with it, before another incarnation begins.
       co_await own.process_->stop(grace(duration::zero()));

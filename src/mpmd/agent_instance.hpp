@@ -28,7 +28,8 @@ struct agent_place {
   std::string secret_file;
   bool insecure = false;
   std::string interface;
-  /// A file for each incarnation's output, in this folder; empty: the agent's own output.
+  /// Files for each incarnation's output and for what it records of its failure, in this
+  /// folder; empty: the agent's own output, and none.
   std::string log_folder;
   process_guard* guard = nullptr;  ///< ends their trees when the agent is killed
   /// The agent's own environment, which its instances inherit.
@@ -81,7 +82,7 @@ class agent_instance {
   runtime& runtime_;
   const start_spec spec_;
   const std::string token_;
-  std::string log_;  ///< the file of its output; empty if it has the agent's
+  std::string files_;  ///< the start of its files' names; empty if it has none
   std::function<void(const agent_instance&)> told_;
   instance_report report_;
   std::unique_ptr<supervised_process> process_;

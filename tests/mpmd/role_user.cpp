@@ -1,11 +1,13 @@
 // A workload of a role graph, for tests: its edges carry counts, each way or summed; what
 // it does is printed, a line at a time. With the argument "controls" it answers for the
-// roles that it controls: it copes with the loss of any instance but number 0.
+// roles that it controls: it copes with the loss of any instance but number 0. With
+// "throws" it fails once it is ready.
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -104,7 +106,7 @@ mw::task<bool> copes_without(mw::instance_id lost) {
 }  // namespace
 
 int main(int count, char** words) {
-  const bool controls = count > 1 && std::string_view(words[1]) == "controls";
+  const std::string_view what = count > 1 ? words[1] : "";
   round_count rounds;
   mw::role_context self;
   mw::runtime rt(self.runtime());
@@ -116,12 +118,13 @@ int main(int count, char** words) {
     co_await mw::when_all(self.record("same", "1"), self.record("same", "2"),
                           self.record("same", "3"));
     say("recorded thrice");
-    if (controls) self.on_failover(copes_without);
+    if (what == "controls") self.on_failover(copes_without);
     s.spawn(tell_peers(self));
     s.spawn(tell_rounds(rounds));
     s.spawn(count_recorded(self));
     keep_edges(self, s, rounds);
     self.ready();
+    if (what == "throws") throw std::runtime_error("no pages are left");
     co_await self.leaving();
     say("leaves");
   };

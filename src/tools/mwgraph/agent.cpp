@@ -171,8 +171,8 @@ void add_agent(CLI::App& app, command& chosen) {
                  "the interface or address where others reach this node, in place of the "
                  "one that leads to the store");
   sub.add_option("--log-dir", line->logs,
-                 "a folder, with a file for each incarnation's output, in place of the "
-                 "own output");
+                 "a folder, with files for each incarnation's output and error, in place "
+                 "of the own output");
   sub.callback([line, &chosen] { chosen = [line] { return serve(*line); }; });
 }
 

@@ -39,7 +39,7 @@ int print_logs(const instance_line& line) {
   std::vector<std::filesystem::path> files;
   if (std::filesystem::is_directory(folder))
     for (const auto& each : std::filesystem::directory_iterator(folder))
-      files.push_back(each.path());
+      if (each.path().extension() == ".log") files.push_back(each.path());
   if (files.empty())
     throw usage_error(fmt::format("there is no log of \"{}\" in {}", line.instance, all));
   std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) {
