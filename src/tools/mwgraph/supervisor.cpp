@@ -36,10 +36,11 @@ namespace {
 constexpr mw::duration between_looks = std::chrono::milliseconds(100);
 // A master leaves when it has told how the job has ended, and its agents have gone.
 constexpr mw::duration patience_with_last_words = std::chrono::seconds(2);
-// A master or an agent that ends is followed at once: their jobs wait for them.
+// A master or an agent that ends is followed at once, and one of many that end in a row
+// within a second (B68): their jobs wait for them.
 constexpr mw::restart_policy always_again{
     mw::restart_when::on_failure, 1000, std::chrono::minutes(10),
-    std::chrono::milliseconds(20), std::chrono::seconds(2)};
+    std::chrono::milliseconds(20), std::chrono::milliseconds(500)};
 
 // Where masters have ended in a row that told nothing under a term of their own, the next
 // will not do so, either: what keeps them from that, such as a context that is damaged,
