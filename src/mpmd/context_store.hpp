@@ -64,8 +64,8 @@ class MANYWORLDS_EXPORT context_error : public std::exception {
 /// After `unreachable` a write may be repeated: what the first attempt did arrives before
 /// the second, or never. Of two changes of one key in a write the last holds.
 ///
-/// Thread: the runtime's reactor; one operation at a time. Lifetime: it outlives its
-/// operations. Errors: context_error.
+/// Thread: the runtime's reactor; one operation at a time, and beside it `term`.
+/// Lifetime: it outlives its operations. Errors: context_error.
 class context_store {
  public:
   context_store() = default;

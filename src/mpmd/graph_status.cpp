@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 namespace manyworlds::inline v0::detail {
@@ -11,6 +12,32 @@ using nlohmann::json;
 constexpr std::size_t most_events = 256;
 /// Less than etcd takes: 1.5 MiB for a request.
 constexpr std::size_t longest_status = std::size_t{1024} * 1024;
+
+void graph_status::go_on_from(const std::string& told, const job_context& job) try {
+  const json all = json::parse(told);
+  graph_status before;
+  before.dropped_ = all.at("events_before").get<std::size_t>();
+  for (const json& each : all.at("events"))
+    before.note(each.at("time").get<recorded_time>(), each.at("what").get<std::string>());
+  before.stage_ = all.at("stage").get<std::string>();
+  before.restarts_ = all.at("job_restarts").get<std::uint64_t>();
+  // One that is too long leaves all of them out.
+  const bool has_instances = !all.contains("left_out");
+  if (has_instances) before.seen_.resize(job.size());
+  std::map<std::string, std::size_t> numbers;
+  for (std::size_t n = 0; n < job.size(); ++n) numbers[job.id(n).text()] = n;
+  for (const json& each : all.at("instances")) {
+    const auto number = numbers.find(each.at("instance").get<std::string>());
+    const auto phase = phase_named(each.at("phase").get<std::string>());
+    if (number == numbers.end() || !phase || !has_instances) continue;
+    before.seen_[number->second] = {
+        each.at("incarnation").get<std::uint64_t>(), *phase,
+        each.value("life", "") == name_of(instance_life::ready)};
+  }
+  *this = std::move(before);
+} catch (const json::exception&) {
+  // A later version may tell it in another way.
+}
 
 void graph_status::note(recorded_time when, std::string what) {
   events_.emplace_back(when, std::move(what));
@@ -55,12 +82,11 @@ void graph_status::note_changes(const job_manager& manager, recorded_time now) {
     last = {record.incarnation, record.phase, is_unknown ? last.is_ready : is_ready};
   }
   // A job that starts again while it starts has no other stage.
-  if (stage_ != job.job().stage || restarts_ != job.job().restart_count) {
-    stage_ = job.job().stage;
+  if (stage_ != name_of(job.job().stage) || restarts_ != job.job().restart_count) {
+    stage_ = name_of(job.job().stage);
     restarts_ = job.job().restart_count;
     const std::string& why = job.job().why;
-    note(now, fmt::format("the job is {}{}{}", name_of(*stage_), why.empty() ? "" : ": ",
-                          why));
+    note(now, fmt::format("the job is {}{}{}", stage_, why.empty() ? "" : ": ", why));
   }
 }
 

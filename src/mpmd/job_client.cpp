@@ -52,7 +52,8 @@ static job_status::instance instance_from(const json& all) {
   job_status::instance one;
   one.id = instance_named(all.value("instance", ""));
   one.node = all.value("node", "");
-  one.state = all.value("life", all.value("phase", ""));
+  const std::string phase = all.value("phase", "");
+  one.state = all.value("life", phase == "running" ? "ordered" : phase);
   one.incarnation = all.value("incarnation", std::uint64_t{0});
   one.pid = all.value("pid", std::int64_t{0});
   one.steps = all.value("steps", std::uint64_t{0});

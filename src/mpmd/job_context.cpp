@@ -42,6 +42,10 @@ std::string_view name_of(instance_phase phase) noexcept {
   return phase_names[static_cast<std::size_t>(phase)];
 }
 
+std::optional<instance_phase> phase_named(std::string_view name) noexcept {
+  return find_name<instance_phase>(phase_names, name);
+}
+
 std::string_view name_of(instance_life life) noexcept {
   return life_names[static_cast<std::size_t>(life)];
 }
@@ -133,7 +137,7 @@ static instance_record instance_from(const json& row, const instance_id& id) {
   instance_record record;
   record.place.instance = id;
   const std::string phase = row.at("phase").get<std::string>();
-  record.phase = find_name<instance_phase>(phase_names, phase).value();
+  record.phase = phase_named(phase).value();
   row.at("incarnation").get_to(record.incarnation);
   if (row.contains("node")) {
     row.at("node").get_to(record.place.node);
@@ -286,6 +290,13 @@ std::vector<context_write> job_context::take_changes() {
   last_.clear();
   new_facts_.clear();
   return all;
+}
+
+std::string of_another_graph(const job_context& job, std::string_view where) {
+  return fmt::format(
+      "{} holds a job \"{}\" of another graph: give this one another name, or let that "
+      "one end and forget it",
+      where, job.graph().name());
 }
 
 }  // namespace manyworlds::inline v0::detail

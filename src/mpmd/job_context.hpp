@@ -35,6 +35,7 @@ enum class instance_phase : std::uint8_t {
 
 [[nodiscard]] std::string_view name_of(job_stage stage) noexcept;
 [[nodiscard]] std::string_view name_of(instance_phase phase) noexcept;
+[[nodiscard]] std::optional<instance_phase> phase_named(std::string_view name) noexcept;
 
 /// Milliseconds since 1970, by the clock of the master that recorded them. They measure
 /// windows of budgets; what came first is said by the order of records alone (law G-e).
@@ -186,5 +187,9 @@ class job_context {
   std::set<std::size_t> last_;
   std::vector<context_write> new_facts_;
 };
+
+/// Says for people that a master's graph is not that of the job which is there.
+[[nodiscard]] std::string of_another_graph(const job_context& job,
+                                           std::string_view where);
 
 }  // namespace manyworlds::inline v0::detail

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
 #include "manyworlds/coro/sleep.hpp"
@@ -12,6 +13,7 @@
 #include "manyworlds/serve/accept.hpp"
 #include "manyworlds/serve/connect.hpp"
 #include "manyworlds/store/store_error.hpp"
+#include "mpmd/job_context.hpp"
 #include "world/runtime_core.hpp"
 
 namespace manyworlds::inline v0::detail {
@@ -44,11 +46,28 @@ task<int> job_leadership::run() {
   }
 }
 
+/// It is asked before a term is taken: that would depose the job's own master.
+task<std::string> job_leadership::objection_to_graph() {
+  if (!begins_) co_return std::string();
+  const context_values rows = co_await context_.load();
+  if (rows.empty()) co_return std::string();
+  const job_context job(rows);
+  if (job.graph() == *begins_) co_return std::string();
+  co_return of_another_graph(job, context_.where());
+}
+
 /// Only what another try may mend is caught: a damaged context is not.
 task<std::optional<int>> job_leadership::lead() {
   std::string trouble;
   try {
+    std::string objection = co_await objection_to_graph();
+    if (!objection.empty()) throw std::invalid_argument(objection);
     co_await take_seat();
+    objection = co_await objection_to_graph();
+    if (!objection.empty()) {
+      co_await leave_seat();
+      throw std::invalid_argument(objection);
+    }
     const bool is_gone = co_await is_forgotten();
     if (is_gone) {
       note("the job was over, and was erased");

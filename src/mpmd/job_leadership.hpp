@@ -46,6 +46,9 @@ class job_leadership {
   [[nodiscard]] task<void> note_term();
   /// Returns whether the job that this master stood by for was erased since.
   [[nodiscard]] task<bool> is_forgotten();
+  /// Returns why this master may not lead what the context holds, nor stand by for it:
+  /// it was given another job's graph. Empty: it may.
+  [[nodiscard]] task<std::string> objection_to_graph();
   /// Leads one term. Nothing: another master leads, or may do so.
   [[nodiscard]] task<std::optional<int>> lead();
   [[nodiscard]] task<int> lead_one_term();

@@ -83,6 +83,16 @@ def a_lease_that_is_lost_is_no_death(job):
     return f"seat {leader} -> {job.seat()[0]}, term {term} -> {job.status()['term']}"
 
 
+def a_master_of_another_graph_is_refused_and_takes_nothing(job):
+    """graph B11, G-a: two jobs of one name. It does not stand by, and never takes a term: nothing is disturbed."""
+    before, term = job.until_ready(), job.status()["term"]
+    with open("other.toml", "w", encoding="utf-8") as file:
+        file.write('name = "kept"\n[role.only]\nrun = ["true"]\n')
+    done = job.ask("master", "--context", f"etcd://{job.etcd.endpoint}", "--graph", os.path.abspath("other.toml"))
+    assert done.returncode == 2 and "of another graph: give this one another name" in done.stderr, done
+    assert job.status()["term"] == term and job.until_ready() == before
+
+
 def without_etcd_everything_runs_on(job):
     """graph B65: edges carry on, and a death while etcd is away is handled when it is back."""
     before = job.until_ready()
@@ -199,7 +209,7 @@ def main():
         print("skipped: etcd is not installed")
         return 77
     claims = [a_standby_leads_when_the_leader_dies, an_old_master_that_is_resumed_changes_nothing,
-              a_lease_that_is_lost_is_no_death, without_etcd_everything_runs_on, what_runs_is_not_forgotten, the_job_ends_once,
+              a_master_of_another_graph_is_refused_and_takes_nothing, a_lease_that_is_lost_is_no_death, without_etcd_everything_runs_on, what_runs_is_not_forgotten, the_job_ends_once,
               what_is_over_can_be_forgotten, a_lease_that_is_lost_as_the_driver_ends_changes_no_result,
               a_standby_begins_no_job_that_was_forgotten]
     if os.environ.get("MANYWORLDS_TEST_LONG"):

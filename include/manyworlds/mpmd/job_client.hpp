@@ -25,7 +25,7 @@ struct job_status {
     instance_id id;
     std::string node;  ///< where it runs, or ran last
     /// "starting", "running", "ready" or "ending" while a process of it is there;
-    /// otherwise "waiting" or "ended".
+    /// otherwise "waiting", "ordered" until its node has told of it, or "ended".
     std::string state;
     std::uint64_t incarnation = 0;
     std::int64_t pid = 0;       ///< on its node

@@ -27,13 +27,10 @@ const json& list_in(const json& status, const char* name) {
 
 std::vector<std::string> event_reader::news(const json& status) {
   std::vector<std::string> all;
-  const std::uint64_t term = status.value("term", std::uint64_t{0});
-  if (term != term_) {
-    term_ = term;
-    seen_ = 0;
-  }
   const json& events = list_in(status, "events");
   const std::size_t first = status.value("events_before", std::size_t{0});
+  // A master that could not have what was told before it begins anew.
+  if (first + events.size() < seen_) seen_ = 0;
   for (std::size_t i = 0; i < events.size(); ++i) {
     if (first + i < seen_) continue;
     const std::int64_t ms = events[i].value("time", std::int64_t{0});

@@ -24,7 +24,6 @@ class event_reader {
   [[nodiscard]] std::vector<std::string> news(const nlohmann::json& status);
 
  private:
-  std::uint64_t term_ = 0;
   std::size_t seen_ = 0;
 };
 

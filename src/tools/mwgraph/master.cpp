@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <stdexcept>
 
 #include "link/secret_file.hpp"
 #include "manyworlds/store/etcd_store.hpp"
@@ -65,7 +66,11 @@ int lead(const master_line& line) {
   options.limits.nodes = line.nodes;
   mw::detail::job_leadership master(rt, *meeting, *kept.context, *kept.seat,
                                     std::move(graph), job.job, std::move(options));
-  static_cast<void>(rt.run(master.run()));
+  try {
+    static_cast<void>(rt.run(master.run()));
+  } catch (const std::invalid_argument& e) {
+    throw usage_error(e.what());
+  }
   // How the job has ended is told with its status: an exit code of this process would be
   // taken for its own failure.
   return done;
