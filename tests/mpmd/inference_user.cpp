@@ -221,6 +221,12 @@ class router {
   mw::task<void> run(mw::scope& s) {
     s.spawn(self_.ask("prompts", prefills_));
     s.spawn(self_.ask("answers", decodes_));
+    // What was lost with a prefill is tried again with another one.
+    const auto copes = [](mw::instance_id lost) -> mw::task<bool> {
+      say("asked about " + lost.text());
+      co_return true;
+    };
+    self_.on_failover(copes);
     self_.ready();
     const auto all = [this](mw::scope& inner) -> mw::task<void> {
       for (int n = 0; n < 8; ++n) inner.spawn(serve_in_turn());

@@ -272,6 +272,47 @@ TEST_CASE("graph: each restart of the job is an event with its cause") {
           std::string::npos);
 }
 
+namespace {
+
+std::size_t count_in(const std::string& text, const std::string& what) {
+  std::size_t count = 0;
+  for (auto at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("graph B54: a new master tells on what has happened, and nothing of it twice") {
+  managed_job job(serving_job(), {"a", "b"});
+  job.settle();
+  mw::detail::graph_status first;
+  first.note(job.now(), "a master begins term 1");
+  first.note_changes(job.manager(), job.now());
+  const std::string told = first.text(job.manager(), 1);
+  // What the first one did not come to tell is told by the next.
+  REQUIRE(job.end_program(id("decode", 0), 9));
+  job.settle();
+  job.kill_master();
+  job.settle();
+  mw::detail::graph_status second;
+  second.go_on_from(told, job.context());
+  second.note_changes(job.manager(), job.now());
+  const std::string text = second.text(job.manager(), 2);
+  CAPTURE(text);
+  CHECK(count_in(text, "a master begins term 1") == 1);
+  CHECK(count_in(text, "the job is running") == 1);
+  CHECK(count_in(text, "decode.0: incarnation 2 starts on") == 1);
+  CHECK(count_in(text, "decode.1: incarnation 1 starts on") == 0);
+
+  // What cannot be read is left out.
+  for (const std::string wrong : {"", "{}", "[1]", R"({"events_before": "x"})"}) {
+    mw::detail::graph_status third;
+    third.go_on_from(wrong, job.context());
+    third.note_changes(job.manager(), job.now());
+    CHECK(count_in(third.text(job.manager(), 3), "\"what\"") == 1);
+  }
+}
+
 TEST_CASE("graph B46: what is never started again ends the job with its own code") {
   mw::job_graph g("one");
   g.role("trainer").run({"trainer"}).restart(mw::restart_when::never);
@@ -366,6 +407,9 @@ TEST_CASE("graph B11: the job ends with its drivers, G-f: and nothing is left of
   job.settle();
   CHECK(job.stage() == job_stage::running);
   REQUIRE(job.end_program(id("driver", 1), 0));
+  // It is over once all have ended, and not once all were told to: they take their time.
+  for (int turn = 0; turn < 5; ++turn) job.turn();
+  CHECK(job.stage() == job_stage::stopping);
   job.settle();
   CHECK(job.stage() == job_stage::stopped);
   CHECK(job.manager().context().job().exit_code == 0);

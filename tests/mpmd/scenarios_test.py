@@ -77,6 +77,7 @@ driver = true
 [role.prefill]
 run = ["{INFERENCE_USER}", "prefill"{gate}]
 count = 2
+controller = "router"
 ready = "told"
 [role.decode]
 run = ["{INFERENCE_USER}", "decode"]
@@ -138,12 +139,13 @@ def longest_gap(lines, around):
 
 
 def inference_that_loses_a_prefill_and_a_decode():
-    """graph B30, B31, B32."""
+    """graph B30, B31, B32, B49: the router drives the others by calls, and is asked before a prefill is started again."""
     name = "inference"
     job = Job(name, inference(name, REQUESTS))
     before = job.until_ready(5)
     until_answered(name, REQUESTS // 4)
     prefill_died = kill_under_load(name, before["prefill.1"])
+    job.log_says("router.0", "asked about prefill.1")
     until_answered(name, REQUESTS // 2)
     pids = job.pids()
     assert all(pids[each] == before[each] for each in ("decode.0", "decode.1", "prefill.0", "router.0")), (before, pids)
