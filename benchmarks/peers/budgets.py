@@ -51,6 +51,12 @@ def against_raw(rows, what, raw, sizes):
             yield row[what] / row[raw], human(row["size"])
 
 
+def above_raw(rows, what, raw, size):
+    for row in rows:
+        if row.get("who") == OURS and row.get(raw) and row["size"] == size:
+            yield row[what] - row[raw], human(row["size"])
+
+
 def figures_of(rows, bench, what, where=lambda row: "", **wanted):
     for row in rows:
         if row["bench"] == bench and all(row[name] == value for name, value in wanted.items()):
@@ -62,8 +68,11 @@ def of_messages(folder):
     latency, bandwidth = by_size(p2p, "p50_us"), by_size(p2p, "gb_s")
     everyone = {row["who"] for row in p2p if row.get("compared")} - {OURS}
     small, large = (0, 8), (64 * KIB, 64 * MIB)
-    yield "8 B one way, by a raw cache line", at_most(1.5, against_raw(p2p, "p50_us", "raw_us", small))
-    yield "8 B one way, by the best peer", at_most(1, against(latency, everyone, small))
+    yield "8 B one way, above a raw cache line", at_most(0.06, above_raw(p2p, "p50_us", "raw_us", 8), " us")
+    yield "8 B one way, by the best peer", at_most(0.85, against(latency, everyone, small))
+    yield "1 KiB and 8 KiB one way, by the best peer", at_most(0.95, against(latency, everyone, (KIB, 8 * KIB)))
+    yield "8 B to 64 KiB, four under way, by the best peer", at_least(
+        1, against(bandwidth, everyone, (8, 64 * KIB), max))
     yield "64 KiB to 64 MiB one way: raw process_vm_readv by ours", at_least(
         0.9, ((1 / ratio, size) for ratio, size in against_raw(p2p, "p50_us", "raw_us", large)))
     yield "the same, four under way: ours by raw", at_least(0.9, against_raw(p2p, "gb_s", "raw_gb_s", large))
@@ -86,7 +95,7 @@ def of_memory(folder):
     plain = {row["views"]: row["gb_s"] for row in rows
              if row["bench"] == "p2p" and row["memory"] == "plain" and row["size"] == 256 * MIB}
     lists = [(gb_s / plain[1], f"{views} pieces") for views, gb_s in plain.items() if views > 1 and 1 in plain]
-    yield "256 MiB in pieces of 16 KiB, by contiguous", at_least(0.8, lists)
+    yield "256 MiB in pieces of 16 KiB, by contiguous", at_least(0.9, lists)
     shared = figures_of(rows, "p2p", "gb_s_ratio", lambda row: human(row["size"]), memory="shared")
     yield "out of a shared pool, by memcpy", at_least(0.9, shared)
     refused = figures_of(rows_in(folder, "refused"), "p2p", "gb_s_ratio", lambda row: human(row["size"]))
