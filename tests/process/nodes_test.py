@@ -59,8 +59,11 @@ class Running:
         return len(self.lines)
 
     def code(self, limit=LIMIT):
+        """Its code, once what it has said was read, too; what it has started may hold its output for longer."""
         try:
-            return self.process.wait(limit)
+            code = self.process.wait(limit)
+            self.reader.join(5)
+            return code
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
