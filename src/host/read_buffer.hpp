@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstddef>
@@ -47,8 +48,9 @@ class read_buffer {
   void rest(time_point now) noexcept {
     if (!may_rest(now)) return;
     is_touched_ = false;
-    // A system of larger pages refuses, and keeps the memory.
-    (void)::madvise(data() + page, capacity_ - page, MADV_DONTNEED);
+    // Larger pages may hold what is not of this buffer.
+    if (static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) == page)
+      (void)::madvise(data() + page, capacity_ - page, MADV_DONTNEED);
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "exception_text.hpp"
@@ -36,6 +37,8 @@ static std::string files_of(const agent_place& place, const agent_word& ensure) 
                      ensure.instance.text(), ensure.incarnation);
 }
 
+constexpr const char* error_file_variable = "TORCHELASTIC_ERROR_FILE";
+
 static std::string log_among(const std::string& files) { return files + ".log"; }
 static std::string error_among(const std::string& files) { return files + ".error.json"; }
 
@@ -56,8 +59,10 @@ static process_options options_of(const agent_place& place, const agent_word& en
     std::filesystem::create_directories(std::filesystem::path(files).parent_path());
     how.output(to_file(log_among(files)));
     // Another job may have left one there.
-    std::filesystem::remove(error_among(files));
-    how.set("TORCHELASTIC_ERROR_FILE", error_among(files));
+    std::error_code not_there;
+    std::filesystem::remove(error_among(files), not_there);
+    if (!spec.variables.contains(error_file_variable))
+      how.set(error_file_variable, error_among(files));
   }
   return how;
 }
@@ -156,8 +161,8 @@ task<void> agent_instance::run(std::shared_ptr<agent_instance> self) {
       own.report_.pid = own.process_->pid();
       if (const auto seen = look_at_process(own.process_->pid()))
         own.report_.start_time = seen->started;
-      own.become(own.spec_.waits_until_ready ? instance_life::running
-                                             : instance_life::ready);
+      const bool is_ready = !own.spec_.waits_until_ready || own.says_ready_;
+      own.become(is_ready ? instance_life::ready : instance_life::running);
     }
     const exit_reason reason = co_await own.process_->ended();
     own.report_.exit = exit_of(reason, own.files_);
@@ -167,6 +172,8 @@ task<void> agent_instance::run(std::shared_ptr<agent_instance> self) {
     } catch (const process_error& e) {
       own.report_.exit.text += fmt::format("; {}", e.what());
     }
+    std::string& text = own.report_.exit.text;
+    text.resize(std::min(text.size(), agent_wire::longest_exit_text));
   }
   own.become(instance_life::ended);
   own.over_.set();
@@ -242,6 +249,8 @@ task<void> agent_instance::serve(std::shared_ptr<agent_instance> self, world& w,
 bool agent_instance::hear(agent_word word, const current_outbox& to_master) {
   switch (word.kind) {
     case word_kind::ready:
+      // It says so once. The thread that has started it may be slower than all of it.
+      says_ready_ = true;
       if (report_.life == instance_life::running) become(instance_life::ready);
       return true;
     case word_kind::progress:

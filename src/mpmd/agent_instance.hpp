@@ -92,6 +92,7 @@ class agent_instance {
   /// The world of the workload that is joined; null while none is.
   world* joined_ = nullptr;
   bool is_told_to_end_ = false;
+  bool says_ready_ = false;
   event over_;
 };
 

@@ -15,6 +15,8 @@ constexpr std::size_t longest_status = std::size_t{1024} * 1024;
 
 void graph_status::go_on_from(const std::string& told, const job_context& job) try {
   const json all = json::parse(told);
+  // One of its name may have been there before.
+  if (all.at("number").get<std::uint64_t>() != job.job().number) return;
   graph_status before;
   before.dropped_ = all.at("events_before").get<std::size_t>();
   for (const json& each : all.at("events"))
@@ -125,6 +127,7 @@ static json json_of(const job_manager& manager, std::size_t n) {
 std::string graph_status::text(const job_manager& manager, std::uint64_t term) const {
   const job_context& job = manager.context();
   json all{{"job", job.graph().name()},
+           {"number", job.job().number},
            {"term", term},
            {"stage", name_of(job.job().stage)},
            {"exit_code", job.job().exit_code},
@@ -162,6 +165,7 @@ std::string graph_status::text(const job_manager& manager, std::uint64_t term) c
                                 instances.size(), events.size(), longest_status / 1024);
   instances = json::array();
   events = json::array();
+  all["events_before"] = dropped_ + events_.size();
   return text_of(all);
 }
 

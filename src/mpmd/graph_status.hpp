@@ -23,9 +23,9 @@ class graph_status {
   /// incarnations, ends.
   void note_changes(const job_manager& manager, recorded_time now);
 
-  /// Returns the whole as JSON: "job", "term", "stage", "exit_code", "why", "waits_for",
-  /// "job_restarts", "nodes", "instances", "edges", and "events" with the number of
-  /// "events_before" them.
+  /// Returns the whole as JSON: "job", "number", "term", "stage", "exit_code", "why",
+  /// "waits_for", "job_restarts", "nodes", "instances", "edges", and "events" with the
+  /// number of "events_before" them.
   [[nodiscard]] std::string text(const job_manager& manager, std::uint64_t term) const;
 
  private:

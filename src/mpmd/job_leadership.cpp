@@ -59,20 +59,22 @@ task<std::string> job_leadership::objection_to_graph() {
 /// Only what another try may mend is caught: a damaged context is not.
 task<std::optional<int>> job_leadership::lead() {
   std::string trouble;
+  bool was_deposed = false;
   try {
     std::string objection = co_await objection_to_graph();
     if (!objection.empty()) throw std::invalid_argument(objection);
     co_await take_seat();
-    objection = co_await objection_to_graph();
-    if (!objection.empty()) {
-      co_await leave_seat();
-      throw std::invalid_argument(objection);
-    }
     const bool is_gone = co_await is_forgotten();
     if (is_gone) {
       note("the job was over, and was erased");
       co_await leave_seat();
       co_return 0;
+    }
+    // Another job may have begun while this master stood by.
+    if (seen_term_ > 0) objection = co_await objection_to_graph();
+    if (!objection.empty()) {
+      co_await leave_seat();
+      throw std::invalid_argument(objection);
     }
     const int code = co_await lead_one_term();
     co_return code;
@@ -80,10 +82,13 @@ task<std::optional<int>> job_leadership::lead() {
     const bool may_stand_by = e.kind() == context_trouble::deposed && seat_.keeps_apart();
     if (e.kind() != context_trouble::unreachable && !may_stand_by) throw;
     trouble = e.what();
+    was_deposed = e.kind() == context_trouble::deposed;
   } catch (const store_error& e) {
     trouble = e.what();
   }
   access::core(runtime_).log(log_level::warning, trouble);
+  // It may have had the seat again, and would stand by for itself.
+  if (was_deposed) co_await leave_seat();
   co_return std::nullopt;
 }
 
@@ -132,9 +137,12 @@ task<void> job_leadership::keep_seat(const job_master& master) {
     while (!is_ours) {
       std::uint64_t newest = 0;
       try {
-        const std::optional<seat_holder> other = co_await seat_.holder();
-        if (!other) is_ours = co_await seat_.take(name_);
+        // Ahead of the seat: one that another has followed does not take it.
         newest = co_await context_.term();
+        const bool is_newest = newest <= master.term();
+        std::optional<seat_holder> other;
+        if (is_newest) other = co_await seat_.holder();
+        if (is_newest && !other) is_ours = co_await seat_.take(name_);
       } catch (const context_error&) {
         // It is tried again.
       }

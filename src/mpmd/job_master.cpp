@@ -83,17 +83,18 @@ task<void> job_master::take_over() {
     if (begins_ && !(job->graph() == *begins_))
       throw std::invalid_argument(of_another_graph(*job, context_.where()));
   }
-  if (!rows.empty()) co_await go_on_telling(*job);
   manager_ = std::make_unique<job_manager>(std::move(*job), options_.limits, now());
   co_await record();
   co_await meeting_.announce(term_);
+  // Behind that: a master before, if it lives, tells nothing any longer.
+  if (!rows.empty()) co_await go_on_telling();
 }
 
 /// What has happened under the masters before is told on, where it can be had.
-task<void> job_master::go_on_telling(const job_context& job) {
+task<void> job_master::go_on_telling() {
   try {
     const std::optional<std::string> told = co_await meeting_.published();
-    if (told) status_.go_on_from(*told, job);
+    if (told) status_.go_on_from(*told, manager_->context());
   } catch (const store_error& e) {
     access::core(runtime_).log(log_level::warning, e.what());
   }

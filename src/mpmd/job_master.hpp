@@ -66,7 +66,7 @@ class job_master {
   };
 
   [[nodiscard]] task<void> take_over();
-  [[nodiscard]] task<void> go_on_telling(const job_context& job);
+  [[nodiscard]] task<void> go_on_telling();
   [[nodiscard]] task<void> manage();
   [[nodiscard]] task<void> record();
   [[nodiscard]] task<void> obey_stop();

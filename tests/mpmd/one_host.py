@@ -84,7 +84,16 @@ class Job:
                 remains.look()
                 return pids
             time.sleep(0.05)
-        self.fail(f"{count} are not ready: {self.ask('status').stdout}")
+        self.fail(f"{count} are not ready: {self.ask('status').stdout}{self.said_by_those_who_are_not_ready()}")
+
+    def said_by_those_who_are_not_ready(self):
+        said = ""
+        for each in self.status()["instances"]:
+            if each.get("life") in ("starting", "running"):
+                for path in glob.glob(f"jobs/{self.name}/logs/{each['instance']}/{each['incarnation']}.log"):
+                    with open(path, encoding="utf-8") as file:
+                        said += f"\n{each['instance']} has said:\n{file.read()[-2000:]}"
+        return said
 
     def log_of(self, instance, incarnation):
         """Returns what one incarnation has printed."""
