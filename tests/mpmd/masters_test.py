@@ -53,7 +53,8 @@ def an_old_master_that_is_resumed_changes_nothing(job):
     after = job.until_ready({"decode.1": before["decode.1"]})
     old.send_signal(signal.SIGCONT)
     # A write that was under way has an answer that came too late; any other one is refused.
-    ends = [f"term {term} has ended", f"another master has taken term {term + 1}", "is unreachable"]
+    ends = [f"term {term} has ended", f"another master has taken term {term + 1}",
+            f"another master has term {term + 1}", "is unreachable"]
     lines = lambda: [line for line in job.said().splitlines() if f"[{old.pid}]" in line]  # noqa: E731
     until(lambda: any(end in line for line in lines() for end in ends), job.said)
     # What it had been about to tell when it was stopped is told over.
