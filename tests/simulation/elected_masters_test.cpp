@@ -15,9 +15,10 @@ using namespace manyworlds_tests;
 namespace {
 
 constexpr std::size_t instances_of_contested = 8;
-// The product's is 30 s, counted by a master from its own begin where the agent had not
-// come yet: it gives the old master up after 5 s of silence, and then looks for the next.
-constexpr mw::duration least_cut_off = 22s;
+// The product's is 30 s. A master that begins as an agent is cut off counts from then.
+constexpr mw::duration least_cut_off = 27s;
+// An agent gives a silent master up after 5 s, and then looks for the next one.
+constexpr mw::duration until_agents_come = 6s;
 
 mw::job_graph contested_graph() {
   const mw::retry_budget many{1000, std::chrono::hours(10)};
@@ -50,7 +51,7 @@ struct contested_job {
     // Only one that was cut off for that long may have what was replaced meanwhile, until
     // it has heard so.
     graph.may_live_on = [this](const simulated_incarnation& older) {
-      return older.node == cut_node && now() - cut_since >= least_cut_off &&
+      return older.node == cut_node && now() - missed_since >= least_cut_off &&
              now() < cut_until + 10s;
     };
     masters.start();
@@ -72,10 +73,12 @@ struct contested_job {
   void cut_agent(const std::string& node, mw::duration span) {
     if (now() < cut_until + 10s) return;
     cut_node = node;
-    cut_since = now();
+    // A master counts from its own begin where the agent has not come yet.
+    const bool may_be_late = now() - graph.kept.term_since < until_agents_come;
+    missed_since = may_be_late ? graph.kept.term_since : now();
     cut_until = now() + span;
     harmed_until = std::max(harmed_until, cut_until);
-    was_cut_for_long = was_cut_for_long || span >= least_cut_off - 2s;
+    was_cut_for_long = was_cut_for_long || cut_until - missed_since >= least_cut_off - 2s;
     for (const auto& each : masters.all())
       graph.all.partition(*graph.agent(node), *each->process, span);
   }
@@ -139,7 +142,7 @@ struct contested_job {
   elected_masters masters;
   std::map<mw::instance_id, std::size_t> kills;
   std::string cut_node;
-  mw::time_point cut_since{};
+  mw::time_point missed_since{};
   mw::time_point cut_until{};
   mw::time_point harmed_until{};
   bool was_cut_for_long = false;

@@ -28,6 +28,7 @@ namespace manyworlds_tests {
 /// What masters have recorded, outside of all processes.
 struct recorded_context {
   std::uint64_t term = 0;
+  mw::time_point term_since{};
   mw::detail::context_values rows;
   std::size_t writes = 0;
   /// When it was recorded that the job ends.
@@ -68,6 +69,7 @@ class simulated_context final : public mw::detail::context_store {
     co_await on_its_way();
     if (kept_.term != seen) refuse();
     own_term_ = ++kept_.term;
+    kept_.term_since = sim_.now();
     co_return own_term_;
   }
   mw::task<mw::detail::context_values> load() override {
