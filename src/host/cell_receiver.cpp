@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "host/copy_past_caches.hpp"
+#include "memory/payload_copy.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
@@ -89,8 +89,8 @@ bool cell_receiver::pass_on(shm::cell_content& c) {
 
   l->waiting.remove(op);
   if (size > 0) {
-    std::memcpy(op.target[0].data(), chunk ? link_.chunk_in(*chunk) : inline_content(c),
-                size);
+    copy_payload(op.target[0].data(), chunk ? link_.chunk_in(*chunk) : inline_content(c),
+                 size);
   }
   if (chunk) {
     free_chunks(*chunk);

@@ -26,16 +26,6 @@ static_assert(
         shm::chunk_states::chunks * shm::chunk_size * 7,
     "a lane of large messages leaves other worlds an eighth of a link's chunks");
 
-void copy_out(const_view_cursor& cursor, std::size_t bytes, std::byte* into) {
-  while (bytes > 0) {
-    const auto piece = cursor.front(bytes);
-    std::memcpy(into, piece.data(), piece.size());
-    cursor.advance(piece.size());
-    into += piece.size();
-    bytes -= piece.size();
-  }
-}
-
 }  // namespace
 
 cell_sender::cell_sender(core& shared, shm::shared_link& link, unsigned slot)
@@ -229,12 +219,23 @@ void cell_sender::put_eager(shm::cell_content& c, const operation& op, pending_s
   const_view_cursor cursor;
   if (op.source.size() == 1) {
     // Most messages need no cursor.
-    if (payload > 0) std::memcpy(into, op.source[0].data(), payload);
+    if (payload > 0) to_peer_.copy(into, op.source[0].data(), payload);
   } else {
     cursor = const_view_cursor(op.source);
     copy_out(cursor, payload, into);
   }
   if (p) p->cursor = cursor;
+}
+
+void cell_sender::copy_out(const_view_cursor& cursor, std::size_t bytes,
+                           std::byte* into) {
+  while (bytes > 0) {
+    const auto piece = cursor.front(bytes);
+    to_peer_.copy(into, piece.data(), piece.size());
+    cursor.advance(piece.size());
+    into += piece.size();
+    bytes -= piece.size();
+  }
 }
 
 void cell_sender::put_offer(shm::cell_content& c, const operation& op, pending_send& p) {

@@ -12,6 +12,7 @@
 #include "host/pool_offers.hpp"
 #include "host/sender.hpp"
 #include "link/shared_link.hpp"
+#include "memory/payload_copy.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
@@ -96,12 +97,14 @@ class cell_sender final : public sender {
   [[nodiscard]] shm::allocated_chunk take_run(std::size_t bytes) noexcept;
   void put_eager(shm::cell_content& c, const operation& op, pending_send* p);
   void put_offer(shm::cell_content& c, const operation& op, pending_send& p);
+  void copy_out(const_view_cursor& cursor, std::size_t bytes, std::byte* into);
   void publish(const shm::cell_content& c) noexcept;
   void send_slice(pending_send& p);
 
   shm::shared_link& link_;
   const unsigned slot_;
   const std::size_t largest_unasked_;
+  copy_to_reader to_peer_;
   shm::ring_writer ring_;
   pool_offers pools_;
   /// A reserved chunk, so that a send that has found room has one.

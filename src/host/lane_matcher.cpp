@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "host/copy_past_caches.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "memory/payload_copy.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
@@ -312,7 +312,7 @@ inbound_message* lane_matcher::keep(inbound_message& m) {
           std::make_unique_for_overwrite<std::byte[]>(kept->content.size());
       into = kept->owned_content.get();
     }
-    std::memcpy(into, kept->content.data(), kept->content.size());
+    copy_payload(into, kept->content.data(), kept->content.size());
     kept->content = {into, kept->content.size()};
   }
   kept->is_kept = true;
@@ -516,7 +516,7 @@ void lane_matcher::take_whole(operation& op, inbound_message& m) {
   if (op.target.size() != 1) {
     copy_content(op, m);
   } else if (!m.content.empty()) {
-    std::memcpy(op.target[0].data(), m.content.data(), m.content.size());
+    copy_payload(op.target[0].data(), m.content.data(), m.content.size());
   }
   op.info = m.info(m.on->number);
   op.bytes_moved = m.total_bytes();

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "host/cell_receiver.hpp"
-#include "host/copy_past_caches.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "memory/payload_copy.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 

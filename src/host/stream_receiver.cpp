@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "manyworlds/detail/assertion.hpp"
+#include "memory/payload_copy.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
@@ -113,7 +114,7 @@ void stream_receiver::fill_sink(std::size_t bytes, const std::byte* from) {
   if (from) {
     for (std::size_t copied = 0; copied < bytes;) {
       const auto place = m.target.front(bytes - copied);
-      std::memcpy(place.data(), from + copied, place.size());
+      copy_payload(place.data(), from + copied, place.size());
       m.target.advance(place.size());
       copied += place.size();
     }

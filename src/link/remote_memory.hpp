@@ -55,15 +55,14 @@ class remote_memory {
   /// the bytes. Errors: fewer bytes, or -1 with errno, if the memory is not there or
   /// the peer is gone.
   [[nodiscard]] ssize_t read(std::span<const iovec> into,
-                             std::span<const iovec> from) const noexcept {
-    if (reader_) [[unlikely]]
-      return reader_->read(into, from);
-    return ::process_vm_readv(pid_, into.data(), into.size(), from.data(), from.size(),
-                              0);
-  }
+                             std::span<const iovec> from) const noexcept;
 
  private:
   explicit remote_memory(pid_t pid) noexcept : pid_(pid) {}
+  /// Reads one piece by way of memory from which it is copied.
+  [[nodiscard]] ssize_t read_in_parts(const iovec& into,
+                                      const iovec& from) const noexcept;
+
   pid_t pid_;
   std::shared_ptr<memory_reader> reader_;
 };

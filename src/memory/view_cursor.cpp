@@ -1,11 +1,11 @@
 #include "memory/view_cursor.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 
 #include "manyworlds/detail/assertion.hpp"
+#include "memory/payload_copy.hpp"
 
 namespace manyworlds::inline v0::detail {
 
@@ -69,7 +69,7 @@ std::size_t copy_bytes(const_view_cursor& source, view_cursor& destination,
     const auto to = destination.front(max_bytes - copied);
     const auto from = source.front(to.size());
     if (from.empty()) break;
-    std::memcpy(to.data(), from.data(), from.size());
+    copy_payload(to.data(), from.data(), from.size());
     source.advance(from.size());
     destination.advance(from.size());
     copied += from.size();
