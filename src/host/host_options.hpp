@@ -36,6 +36,8 @@ struct host_backend_options {
   duration collective_break = std::chrono::seconds(60);
   /// Whether all members live on one host. All members must have the same value.
   bool one_host = false;
+  /// CPUs of that host; 0: asked of this machine.
+  rank_t cpus = 0;
   /// The id of this epoch of the world, which its members' pages must carry.
   std::uint64_t world_id = 0;
   /// Rules that precede the default ones; all members must have the same. Lifetime:

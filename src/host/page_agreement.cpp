@@ -18,8 +18,8 @@ constexpr rank_t most_page_members = 64;
 /// How far ahead of its own next collective a member allows pages: the others' answers
 /// come meanwhile, so that no collective waits for them.
 constexpr std::uint64_t collectives_ahead = 8;
-bool has_cpu_for_each(rank_t members) noexcept {
-  return members <= ::sysconf(_SC_NPROCESSORS_ONLN);
+bool has_cpu_for_each(rank_t members, rank_t cpus) noexcept {
+  return members <= (cpus > 0 ? cpus : ::sysconf(_SC_NPROCESSORS_ONLN));
 }
 constexpr std::uint64_t latest_from = std::uint64_t{1} << 47;
 
@@ -130,7 +130,7 @@ const char* page_agreement::map(rank_t peer, std::uint64_t token) {
   if (mapped < core_.size - 1) return nullptr;
   own_from_ = numbers_.next_number() + collectives_ahead;
   // Asked once: the number may change, and all members must be told the same.
-  const bool has_cpus = has_cpu_for_each(core_.size);
+  const bool has_cpus = has_cpu_for_each(core_.size, core_.options.cpus);
   has_cpus_ = has_cpus_ && has_cpus;
   for (rank_t other = 0; other < core_.size; ++other) {
     if (other == core_.self) continue;

@@ -18,6 +18,48 @@ namespace {
 /// that, and wait for the member that has left before it wakes the others.
 constexpr duration sleep_beside_leavers = std::chrono::milliseconds(1);
 
+/// Returns whether what one member gives are parts, one for each.
+bool gives_parts(operation_kind kind) noexcept {
+  return kind == operation_kind::scatter || kind == operation_kind::all_to_all;
+}
+
+/// Returns whether a member reads what each other one gives, or the root does.
+bool reads_from_all(operation_kind kind) noexcept {
+  using enum operation_kind;
+  return kind == all_gather || kind == all_reduce || kind == gather || kind == reduce;
+}
+
+/// A slice of each of these many parts is a round: with more the slices are short.
+constexpr rank_t most_parts = 8;
+
+/// Returns how much a member may read of one other in rounds, or of all if it reads from
+/// all: beyond that one copy out of their memory is faster than two through a page.
+///
+/// The numbers come from mwbench's collectives, two members on two CPUs, near and far.
+/// Four members on two CPUs lose by rounds, since each costs a switch. A slice of each
+/// part is half a place at most: a reduce_scatter loses by that, since its messages
+/// reduce what comes.
+constexpr std::size_t most_in_rounds(operation_kind kind) noexcept {
+  using enum operation_kind;
+  constexpr std::size_t in_kib = 1024;
+  switch (kind) {
+    case broadcast:
+    case reduce:
+      return 1024 * in_kib;
+    case all_reduce:
+      return 512 * in_kib;
+    case gather:
+      return 256 * in_kib;
+    case all_gather:
+      return 128 * in_kib;
+    case scatter:
+    case all_to_all:
+      return 64 * in_kib;
+    default:
+      return 0;
+  }
+}
+
 /// Returns the largest payload that any member gives. Returns nothing if the members do
 /// not all know it.
 std::optional<std::size_t> largest_payload(const collective_shape& shape,
@@ -40,46 +82,27 @@ std::optional<std::size_t> largest_payload(const collective_shape& shape,
     case scatter:
     case all_to_all:
       // Where parts differ, a member does not know where its own stands in another's.
-      if (shape.is_variable || shape.bytes > shm::page_layout::bytes) return std::nullopt;
+      if (shape.is_variable) return std::nullopt;
       return shape.bytes * all;
     default:
       return std::nullopt;
   }
 }
 
-/// Payloads of a kind that go in rounds. Below `above` messages need no more copies;
-/// beyond `up_to` one copy out of the giver's memory is faster than two through a page.
-struct round_range {
-  operation_kind kind;
-  std::size_t above;
-  std::size_t up_to;
-};
-
-// The numbers come from mwbench's collectives, two members on two CPUs. Four members on
-// two CPUs lose by rounds, since each costs a switch. In a payload that holds the parts
-// of several members a slice would have parts of its own, so these are not here.
-constexpr auto round_ranges = [] {
-  using enum operation_kind;
-  constexpr std::size_t in_kib = 1024;
-  return std::array{
-      round_range{broadcast, 0, 32 * in_kib},
-      round_range{reduce, 0, 32 * in_kib},
-      round_range{gather, 0, 32 * in_kib},
-      round_range{all_gather, 8 * in_kib, 16 * in_kib},
-      round_range{all_reduce, 16 * in_kib, 32 * in_kib},
-  };
-}();
-
-bool goes_in_rounds(operation_kind kind, std::size_t bytes) noexcept {
-  return std::any_of(round_ranges.begin(), round_ranges.end(), [&](const round_range& r) {
-    return r.kind == kind && bytes > r.above && bytes <= r.up_to;
-  });
+/// `payload` is the largest that any member gives.
+bool goes_in_rounds(const collective_shape& shape, std::size_t payload, rank_t members) {
+  if (gives_parts(shape.kind) && members > most_parts) return false;
+  // The numbers are of two members: of more, those who read all read more.
+  const std::size_t read = reads_from_all(shape.kind)
+                               ? payload * static_cast<std::size_t>(members - 1)
+                               : payload;
+  return read <= most_in_rounds(shape.kind);
 }
 
-void copy_payload(std::span<const std::byte> from, std::span<std::byte> into) noexcept {
+void copy_all(std::span<const std::byte> from, std::span<std::byte> into) noexcept {
   MW_ASSERT(from.size() == into.size(), "what is copied fits its place");
   if (!from.empty() && from.data() != into.data()) {
-    std::memcpy(into.data(), from.data(), from.size());
+    copy_payload(into.data(), from.data(), from.size());
   }
 }
 
@@ -89,7 +112,7 @@ bool fits_pages(const collective_shape& shape, rank_t members, bool has_cpus) {
   const std::optional<std::size_t> longest = largest_payload(shape, members);
   if (!longest) return false;
   return *longest <= shm::page_layout::place_bytes ||
-         (has_cpus && goes_in_rounds(shape.kind, *longest));
+         (has_cpus && goes_in_rounds(shape, *longest, members));
 }
 
 page_collective::page_collective(core& shared, schedule& shape,
@@ -132,7 +155,13 @@ void page_collective::begin() {
   is_published_ = false;
   next_ = 0;
   round_at_ = 0;
-  longest_ = largest_payload(s, core_.size).value_or(0);
+  const std::size_t payload = largest_payload(s, core_.size).value_or(0);
+  const auto members = static_cast<std::size_t>(core_.size);
+  is_by_parts_ = gives_parts(s.kind) && payload > shm::page_layout::place_bytes;
+  longest_ = is_by_parts_ ? payload / members : payload;
+  slice_ = shm::page_layout::place_bytes;
+  if (is_by_parts_) slice_ = slice_ / members / shm::line_size * shm::line_size;
+  MW_ASSERT(slice_ > 0, "a round brings something");
   go_on();
   if (active_) watch();
 }
@@ -175,12 +204,12 @@ bool page_collective::go_on() {
 }
 
 bool page_collective::next_round() {
-  if (round_at_ + slice_bytes >= longest_) {
+  if (round_at_ + slice_ >= longest_) {
     stop();
     owner_.page_ended();
     return false;
   }
-  round_at_ += slice_bytes;
+  round_at_ += slice_;
   ++number_;
   is_published_ = false;
   next_ = 0;
@@ -192,24 +221,52 @@ bool page_collective::has_left(rank_t rank) const {
   return any_left_ && core_.backend.has_left(rank);
 }
 
-std::span<const std::byte> page_collective::given() const noexcept {
+// What this member gives, in all rounds. A reduction takes its own contribution from its
+// page too: the result may stand where it was.
+std::size_t page_collective::payload_given() const noexcept {
   const collective_shape& s = schedule_.shape();
+  const bool is_root = s.root == core_.self;
   switch (s.kind) {
     case operation_kind::broadcast:
     case operation_kind::scatter:
-      return s.root == core_.self ? slice_of(s.in) : std::span<const std::byte>();
+      return is_root ? s.in.size() : 0;
     case operation_kind::gather:
-      return s.root == core_.self ? std::span<const std::byte>() : slice_of(s.in);
+      return is_root ? 0 : s.in.size();
     default:
-      // A reduction takes this member's own contribution from its page too: the result
-      // may stand where it was.
-      return slice_of(s.in);
+      return s.in.size();
   }
 }
 
-std::size_t page_collective::expected_from(rank_t rank) const noexcept {
-  const std::size_t whole = payload_from(rank);
-  return std::min(whole - std::min(round_at_, whole), slice_bytes);
+void page_collective::put_given(std::byte* at) noexcept {
+  const collective_shape& s = schedule_.shape();
+  if (!is_by_parts_) {
+    const std::span<const std::byte> slice = slice_of(s.in);
+    // What this member takes out of its page itself stays in its caches.
+    if (reduces(s.kind) && reads_ == reads::all) {
+      copy_payload(at, slice.data(), slice.size());
+    } else {
+      to_others_.copy(at, slice.data(), slice.size());
+    }
+    return;
+  }
+  const std::size_t part = s.in.size() / static_cast<std::size_t>(core_.size);
+  for (rank_t rank = 0; rank < core_.size; ++rank) {
+    const std::span<const std::byte> slice =
+        slice_of(s.in.subspan(static_cast<std::size_t>(rank) * part, part));
+    // It does not take its own part from there.
+    if (rank != core_.self) to_others_.copy(at, slice.data(), slice.size());
+    at += slice.size();
+  }
+}
+
+// Returns how many bytes of a member's payload belong to this round.
+std::size_t page_collective::in_this_round(std::size_t payload) const noexcept {
+  const auto in_slice = [this](std::size_t whole) {
+    return std::min(whole - std::min(round_at_, whole), slice_);
+  };
+  if (!is_by_parts_) return in_slice(payload);
+  const auto parts = static_cast<std::size_t>(core_.size);
+  return in_slice(payload / parts) * parts;
 }
 
 std::size_t page_collective::payload_from(rank_t rank) const noexcept {
@@ -229,17 +286,10 @@ std::size_t page_collective::payload_from(rank_t rank) const noexcept {
   }
 }
 
-// The entry and the place are free once all others have entered something later than
-// what stands there. A member that has left reads nothing any longer.
-std::uint64_t page_collective::room_wanted() const noexcept {
-  const std::uint64_t wanted = shm::page_group::room_for(number_);
-  const std::uint64_t used = place_used_[next_place_];
-  if (given().size() <= shm::page_inline_bytes || used == 0) return wanted;
-  return std::max(wanted, used + 1);
-}
-
+// An entry, and the place of its number, are free once all others have entered something
+// later than what stands there. A member that has left reads nothing any longer.
 bool page_collective::has_room() {
-  const std::uint64_t wanted = room_wanted();
+  const std::uint64_t wanted = shm::page_group::room_for(number_);
   if (wanted == 0) return true;
   for (rank_t rank = 0; rank < core_.size; ++rank) {
     if (rank == core_.self) continue;
@@ -252,23 +302,19 @@ bool page_collective::has_room() {
 
 void page_collective::publish() {
   if (lost_a_reader()) return;
-  const std::span<const std::byte> gives = given();
-  std::uint64_t place = shm::page_layout::in_entry;
-  std::byte* at = group_.entry_for(number_).payload.data();
-  if (gives.size() > shm::page_inline_bytes) {
-    MW_ASSERT(gives.size() <= shm::page_layout::place_bytes, "a payload fits its place");
-    place = next_place_;
-    at = pages_.own->place(next_place_);
-    place_used_[next_place_] = number_;
-    next_place_ = (next_place_ + 1) % shm::page_layout::places;
-  }
-  if (!gives.empty()) std::memcpy(at, gives.data(), gives.size());
-  group_.publish(number_, schedule_.signature().word(), place << 32 | gives.size());
+  const std::size_t gives = payload_given();
+  const std::size_t now = in_this_round(gives);
+  std::byte* const at = now <= shm::page_inline_bytes
+                            ? group_.entry_for(number_).payload.data()
+                            : pages_.own->place_of(number_);
+  if (now > 0) put_given(at);
+  given_ = {at, now};
+  group_.publish(number_, schedule_.signature().word(), gives);
   is_published_ = true;
   group_.wake_sleepers(number_, [this](std::size_t rank) {
     links_.link_to(static_cast<rank_t>(rank))->wake_sleeper();
   });
-  if (round_at_ == 0 && !is_contradicted()) copy_own();
+  if (round_at_ > 0 || !is_contradicted()) copy_own();
 }
 
 // Of two members that disagree the later one finds it here, whether or not it reads what
@@ -307,14 +353,18 @@ void page_collective::copy_own() {
   switch (s.kind) {
     case operation_kind::gather:
     case operation_kind::all_gather:
-      if (reads_ == reads::all) copy_payload(s.in, s.out_parts.of(s.out, core_.self));
+      if (reads_ == reads::all) {
+        copy_all(slice_of(s.in), slice_of(s.out_parts.of(s.out, core_.self)));
+      }
       return;
     case operation_kind::scatter:
-      if (s.root == core_.self) copy_payload(s.in_parts.of(s.in, core_.self), s.out);
+      if (s.root == core_.self) {
+        copy_all(slice_of(s.in_parts.of(s.in, core_.self)), slice_of(s.out));
+      }
       return;
     case operation_kind::all_to_all:
-      return copy_payload(s.in_parts.of(s.in, core_.self),
-                          s.out_parts.of(s.out, core_.self));
+      return copy_all(slice_of(s.in_parts.of(s.in, core_.self)),
+                      slice_of(s.out_parts.of(s.out, core_.self)));
     default:
       return;
   }
@@ -325,31 +375,35 @@ void page_collective::copy_own() {
 bool page_collective::take(bool& did) {
   if (reads_ == reads::none) return true;
   if (reads_ == reads::root) return take_from(schedule_.shape().root);
-  for (; next_ < core_.size; ++next_) {
+  const bool is_long = std::min(longest_ - round_at_, slice_) > shm::page_inline_bytes;
+  while (next_ < core_.size) {
     if (!take_from(next_)) return false;
     did = true;
+    ++next_;
+    if (!is_long || next_ == core_.size) continue;
+    core_.home.note_long_step();
+    if (core_.home.is_turn_used_up()) return false;
   }
   return true;
 }
 
 bool page_collective::take_from(rank_t rank) {
-  std::span<const std::byte> payload;
   if (rank == core_.self) {
-    payload = given();
-    if (reduces(schedule_.shape().kind)) {
-      const shm::page_look own = group_.look(static_cast<std::size_t>(rank), number_);
-      const std::byte* const at =
-          own.place() == shm::page_layout::in_entry
-              ? group_.inline_payload(static_cast<std::size_t>(rank), number_)
-              : pages_.own->place(static_cast<unsigned>(own.place()));
-      payload = {at, payload.size()};
-      take_payload(rank, payload);
-    }
+    if (reduces(schedule_.shape().kind)) take_payload(rank, given_);
     return true;
   }
+  std::span<const std::byte> payload;
   const looked found = look_at(rank, payload);
   if (found == looked::entered) take_payload(rank, payload);
   return found == looked::entered;
+}
+
+// Returns the part of a payload, which holds those of all, that goes into `out`.
+std::span<const std::byte> page_collective::part_in(
+    std::span<const std::byte> payload, std::span<std::byte> out) const noexcept {
+  const collective_shape& s = schedule_.shape();
+  if (s.is_variable) return s.in_parts.of(payload, core_.self);
+  return payload.subspan(static_cast<std::size_t>(core_.self) * out.size(), out.size());
 }
 
 page_collective::looked page_collective::look_at(rank_t rank,
@@ -380,26 +434,19 @@ page_collective::looked page_collective::look_at(rank_t rank,
     fail(rank, cause::mismatch, {}, theirs);
     return looked::failed;
   }
-  const std::size_t expected = expected_from(rank);
-  if (seen.bytes() != expected) [[unlikely]] {
+  // The whole is compared in each round: members that disagree may agree on a slice.
+  const std::size_t expected = payload_from(rank);
+  if (seen.bytes != expected) [[unlikely]] {
     fail(rank, cause::mismatch,
-         fmt::format(": a message of {} bytes where {} were expected", seen.bytes(),
+         fmt::format(": a message of {} bytes where {} were expected", seen.bytes,
                      expected),
          theirs);
     return looked::failed;
   }
-  if (expected == 0) return looked::entered;
-  const bool is_inline = seen.place() == shm::page_layout::in_entry;
-  const bool fits = is_inline ? expected <= shm::page_inline_bytes
-                              : seen.place() < shm::page_layout::places;
-  if (!fits || expected > shm::page_layout::place_bytes) [[unlikely]] {
-    fail(rank, cause::protocol_error,
-         fmt::format("rank {} wrote a place into its page that there is not", rank));
-    return looked::failed;
-  }
-  payload = {is_inline ? group_.inline_payload(at, number_)
-                       : pages_.others[at]->place(seen.place()),
-             expected};
+  const std::size_t now = in_this_round(expected);
+  payload = {now <= shm::page_inline_bytes ? group_.inline_payload(at, number_)
+                                           : pages_.others[at]->place_of(number_),
+             now};
   return looked::entered;
 }
 
@@ -407,20 +454,18 @@ void page_collective::take_payload(rank_t rank, std::span<const std::byte> paylo
   const collective_shape& s = schedule_.shape();
   switch (s.kind) {
     case operation_kind::broadcast:
-      return copy_payload(payload, slice_of(s.out));
+      return copy_all(payload, slice_of(s.out));
     case operation_kind::scatter:
-      return copy_payload(
-          payload.subspan(static_cast<std::size_t>(core_.self) * s.out.size(),
-                          s.out.size()),
-          s.out);
+      return copy_all(part_in(payload, slice_of(s.out)), slice_of(s.out));
     case operation_kind::gather:
     case operation_kind::all_gather:
-      return copy_payload(payload, slice_of(s.out_parts.of(s.out, rank)));
-    case operation_kind::all_to_all:
-      return copy_payload(s.in_parts.of(payload, core_.self),
-                          s.out_parts.of(s.out, rank));
+      return copy_all(payload, slice_of(s.out_parts.of(s.out, rank)));
+    case operation_kind::all_to_all: {
+      const std::span<std::byte> into = slice_of(s.out_parts.of(s.out, rank));
+      return copy_all(part_in(payload, into), into);
+    }
     case operation_kind::reduce_scatter:
-      return combine(rank, s.in_parts.of(payload, core_.self));
+      return combine(rank, part_in(payload, slice_of(s.out)));
     case operation_kind::reduce:
     case operation_kind::all_reduce:
       return combine(rank, payload);
@@ -471,7 +516,7 @@ bool page_collective::prepare_sleep(std::optional<duration>& limit) noexcept {
     waits = shm::page_wait::for_member(static_cast<std::size_t>(schedule_.shape().root),
                                        number_);
   } else if (!is_published_) {
-    waits = shm::page_wait::for_all(room_wanted());
+    waits = shm::page_wait::for_all(shm::page_group::room_for(number_));
   }
   return group_.prepare_sleep(waits, [this] { return has_come(); });
 }

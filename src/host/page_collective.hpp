@@ -1,9 +1,8 @@
-// Page collective: carries out one small collective at a time by stores in this member's
+// Page collective: carries out one collective at a time by stores in this member's
 // page and looks at the others'.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "host/page_agreement.hpp"
 #include "host/schedule.hpp"
 #include "io/reactor.hpp"
+#include "memory/payload_copy.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
@@ -29,7 +29,8 @@ class collectives;
 /// member's own steps alone, so that they are untouched once it has stopped (law 4).
 ///
 /// What is larger than a place goes in rounds, each with a number of its own: while the
-/// others read one round, the next is written.
+/// others read one round, the next ones are written. Where a payload holds the parts of
+/// all, a round has a slice of each.
 class page_collective final : private poller {
  public:
   page_collective(core& shared, schedule& shape, const page_agreement& links,
@@ -65,11 +66,8 @@ class page_collective final : private poller {
   template <class Byte>
   [[nodiscard]] std::span<Byte> slice_of(std::span<Byte> whole) const noexcept {
     const std::size_t at = std::min(round_at_, whole.size());
-    return whole.subspan(at, std::min(slice_bytes, whole.size() - at));
+    return whole.subspan(at, std::min(slice_, whole.size() - at));
   }
-  /// Returns the number that all others must have entered before this member may
-  /// publish; 0 if none.
-  [[nodiscard]] std::uint64_t room_wanted() const noexcept;
   [[nodiscard]] bool has_room();
   void publish();
   [[nodiscard]] bool is_contradicted();
@@ -77,19 +75,20 @@ class page_collective final : private poller {
   bool take_from(rank_t rank);
   [[nodiscard]] looked look_at(rank_t rank, std::span<const std::byte>& payload);
   void copy_own();
+  [[nodiscard]] std::span<const std::byte> part_in(
+      std::span<const std::byte> payload, std::span<std::byte> out) const noexcept;
   void take_payload(rank_t rank, std::span<const std::byte> payload);
   void combine(rank_t rank, std::span<const std::byte> payload);
-  [[nodiscard]] std::span<const std::byte> given() const noexcept;
+  [[nodiscard]] std::size_t payload_given() const noexcept;
+  void put_given(std::byte* at) noexcept;
+  [[nodiscard]] std::size_t in_this_round(std::size_t payload) const noexcept;
   [[nodiscard]] std::size_t payload_from(rank_t rank) const noexcept;
-  [[nodiscard]] std::size_t expected_from(rank_t rank) const noexcept;
   [[nodiscard]] bool has_come();
   [[nodiscard]] bool has_left(rank_t rank) const;
   [[nodiscard]] bool lost_a_reader();
   void fail(rank_t rank, enum cause why, std::string detail,
             collective_signature theirs = {});
   void watch();
-
-  static constexpr std::size_t slice_bytes = shm::page_layout::place_bytes;
 
   core& core_;
   schedule& schedule_;
@@ -102,15 +101,20 @@ class page_collective final : private poller {
   /// The number of the page collective under way, or of the last one: pages count their
   /// own.
   std::uint64_t number_ = 0;
-  std::array<std::uint64_t, shm::page_layout::places> place_used_{};
-  unsigned next_place_ = 0;
   reads reads_ = reads::none;
   bool active_ = false;
   bool is_polled_ = false;
   bool is_published_ = false;
   bool any_left_ = false;
-  /// Where this round's slice begins, and the largest payload of all members.
+  /// Brings what this member gives into its page, and where that stands in this round.
+  copy_to_reader to_others_;
+  std::span<const std::byte> given_;
+  /// A round has a slice of each part, and not of the payload.
+  bool is_by_parts_ = false;
+  /// Where this round's slice begins, the most bytes of one, and what the largest
+  /// payload of all members, or part, has to be divided.
   std::size_t round_at_ = 0;
+  std::size_t slice_ = 0;
   std::size_t longest_ = 0;
   /// The rank of the entry that is taken next.
   rank_t next_ = 0;

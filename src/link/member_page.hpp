@@ -15,7 +15,7 @@ namespace manyworlds::inline v0::detail::shm {
 
 /// Names the owner of a page. Stands at the page's start, written before it is passed.
 struct page_header {
-  static constexpr std::uint64_t right_magic = 0x31'45'67'61'50'57'4dULL;  // "MWPagE1"
+  static constexpr std::uint64_t right_magic = 0x32'45'67'61'50'57'4dULL;  // "MWPagE2"
 
   std::uint64_t magic = right_magic;
   /// That of the world's epoch, which is random.
@@ -28,17 +28,15 @@ struct page_header {
 
 /// Where everything stands in a page.
 namespace page_layout {
-inline constexpr std::size_t bytes = 3 * 4096;
 inline constexpr std::size_t words_begin = page_entry_bytes;
-inline constexpr std::size_t places_begin = 1024;
-/// A payload that does not fit into its entry stands in one of these, by turns.
-inline constexpr unsigned places = 2;
-inline constexpr std::size_t place_bytes = (bytes - places_begin) / places;
-/// In an entry's extent: the payload stands in the entry.
-inline constexpr std::uint64_t in_entry = places;
-
-[[nodiscard]] constexpr std::size_t place(std::uint64_t index) noexcept {
-  return places_begin + static_cast<std::size_t>(index) * place_bytes;
+inline constexpr std::size_t places_begin = 4096;
+/// A payload that does not fit into its entry stands in the place of its number. It is
+/// free when the entry is.
+inline constexpr unsigned places = page_entries;
+inline constexpr std::size_t place_bytes = std::size_t{2} * 4096;
+inline constexpr std::size_t bytes = places_begin + places * place_bytes;
+[[nodiscard]] constexpr std::size_t place(std::uint64_t number) noexcept {
+  return places_begin + static_cast<std::size_t>(number % places) * place_bytes;
 }
 
 static_assert(sizeof(page_header) <= words_begin);
@@ -76,9 +74,8 @@ class own_page {
   [[nodiscard]] page_words& words() const noexcept {
     return *reinterpret_cast<page_words*>(memory_.base() + page_layout::words_begin);
   }
-  [[nodiscard]] std::byte* place(unsigned index) const noexcept {
-    MW_ASSERT(index < page_layout::places, "a place lies in the page");
-    return memory_.base() + page_layout::place(index);
+  [[nodiscard]] std::byte* place_of(std::uint64_t number) const noexcept {
+    return memory_.base() + page_layout::place(number);
   }
   /// Returns the descriptor that is passed to the others; -1 after `forget_file`.
   [[nodiscard]] int descriptor() const noexcept { return file_.get(); }
@@ -107,9 +104,8 @@ class peer_page {
     return *reinterpret_cast<const page_words*>(memory_.base() +
                                                 page_layout::words_begin);
   }
-  [[nodiscard]] const std::byte* place(std::uint64_t index) const noexcept {
-    MW_ASSERT(index < page_layout::places, "a place that was checked lies in the page");
-    return memory_.base() + page_layout::place(index);
+  [[nodiscard]] const std::byte* place_of(std::uint64_t number) const noexcept {
+    return memory_.base() + page_layout::place(number);
   }
 
  private:

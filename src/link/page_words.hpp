@@ -24,8 +24,8 @@ template <class Memory>
 struct alignas(page_entry_bytes) basic_page_entry {
   typename Memory::template atomic<std::uint64_t> number;
   typename Memory::template atomic<std::uint64_t> signature;
-  /// The size of the payload, and in the upper half the place where it stands.
-  typename Memory::template atomic<std::uint64_t> extent;
+  /// The size of the whole payload, of which a slice may stand here.
+  typename Memory::template atomic<std::uint64_t> bytes;
   std::array<std::byte, page_inline_bytes> payload;
 };
 
@@ -67,10 +67,7 @@ inline constexpr std::size_t most_members = (std::size_t{1} << rank_bits) - 1;
 struct page_look {
   std::uint64_t number = 0;
   std::uint64_t signature = 0;
-  std::uint64_t extent = 0;
-
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return extent & 0xffff'ffff; }
-  [[nodiscard]] std::uint64_t place() const noexcept { return extent >> 32; }
+  std::uint64_t bytes = 0;
 };
 
 /// One member's view of the pages of all members of a world, its own included.
@@ -108,10 +105,10 @@ class basic_page_group {
   }
   /// Shows the entry, which the caller has filled.
   void publish(std::uint64_t number, std::uint64_t signature,
-               std::uint64_t extent) noexcept {
+               std::uint64_t bytes) noexcept {
     basic_page_entry<Memory>& e = own_->entry(number);
     e.signature.store(signature, std::memory_order_relaxed);
-    e.extent.store(extent, std::memory_order_relaxed);
+    e.bytes.store(bytes, std::memory_order_relaxed);
     // Release: pairs with the acquire in look(), which then finds the rest.
     e.number.store(number, std::memory_order_release);
     // Pairs with the fences of the others' publish() and prepare_sleep(): of two members
@@ -168,7 +165,7 @@ class basic_page_group {
     if (seen.number != number) return seen;
     known_[rank] = number;
     seen.signature = e.signature.load(std::memory_order_relaxed);
-    seen.extent = e.extent.load(std::memory_order_relaxed);
+    seen.bytes = e.bytes.load(std::memory_order_relaxed);
     return seen;
   }
   /// Says whether the member has entered that number, as far as can be seen.
@@ -205,7 +202,7 @@ class basic_page_group {
   std::size_t self_ = 0;
 };
 
-inline constexpr unsigned page_entries = 4;
+inline constexpr unsigned page_entries = 8;
 using page_words = basic_page_words<hardware_memory, page_entries>;
 using page_group = basic_page_group<hardware_memory, page_entries>;
 

@@ -21,16 +21,23 @@ const std::vector<operation_kind> paged_kinds{
     operation_kind::gather,     operation_kind::all_gather,    operation_kind::scatter,
     operation_kind::all_to_all, operation_kind::reduce_scatter};
 
+/// Rounds are for members that each have a CPU.
+host_backend_options with_cpus(rank_t cpus) {
+  host_backend_options o = on_one_host();
+  o.cpus = cpus;
+  return o;
+}
+
 }  // namespace
 
 TEST_SUITE("host collectives: pages") {
   TEST_CASE("every kind comes out right through pages, for any number of members") {
     for (const ground g : page_grounds()) {
       for (const rank_t size : {2, 3, 4, 8}) {
-        paged p(size, g);
+        paged p(size, g, with_cpus(size));
         for (const operation_kind kind : paged_kinds) {
-          for (const std::size_t count :
-               {0U, 1U, 3U, 26U, 27U, 100U, 1400U, 2000U, 2816U, 2817U, 8000U}) {
+          for (const std::size_t count : {0U, 1U, 3U, 26U, 27U, 100U, 1024U, 1025U, 2000U,
+                                          2048U, 2049U, 8000U, 20'000U}) {
             for (const bool in_place : {false, true}) {
               CAPTURE(std::string(name_of(g)));
               CAPTURE(name_of(kind));
@@ -60,12 +67,50 @@ TEST_SUITE("host collectives: pages") {
     }
   }
 
+  TEST_CASE("what goes in rounds sends no message, with a CPU for each alone") {
+    for (const rank_t cpus : {2, 3}) {
+      paged p(3, ground::shared_simulated, with_cpus(cpus));
+      for (const operation_kind kind : paged_kinds) {
+        CAPTURE(name_of(kind));
+        CAPTURE(cpus);
+        const std::uint64_t before = messages_of(p.c, 3);
+        // 12 KB of each, and a place holds 8 KiB.
+        collective_run all(kind, 3, 3'000, sum, 1, false, false);
+        carry_out_run(p.c, all);
+        const bool is_in_rounds = cpus == 3 && kind != operation_kind::reduce_scatter;
+        CHECK((messages_of(p.c, 3) == before) == is_in_rounds);
+      }
+    }
+  }
+
+  TEST_CASE("a member that leaves in the midst of rounds ends them for the others") {
+    for (const rank_t leaver : {0, 1, 2}) {
+      CAPTURE(leaver);
+      paged p(3, ground::shared_simulated, with_cpus(3));
+      std::deque<collective_op> ops;
+      std::vector<std::vector<std::int32_t>> data(3,
+                                                  std::vector<std::int32_t>(100'000, 1));
+      for (rank_t r = 0; r < 3; ++r) {
+        auto& mine = data[static_cast<std::size_t>(r)];
+        ops.emplace_back(operation_kind::all_reduce, mine, mine);
+        // The first ones are some rounds ahead, and wait for the last one.
+        p.c.at(r).start(ops.back());
+      }
+      p.c.at(leaver).leave(p.c[leaver].gone, p.c[leaver].home->now() + 5s);
+      REQUIRE(p.c.until([&] {
+        return std::all_of(ops.begin(), ops.end(), [](auto& op) { return op.ended(); });
+      }));
+      for (auto& op : ops) CHECK((op.done() || op.failed(cause::closed)));
+      CHECK(ops[static_cast<std::size_t>(leaver)].failed(cause::closed));
+    }
+  }
+
   TEST_CASE("parts that differ come out right, whichever way they go") {
-    paged p(4);
+    paged p(4, ground::shared_simulated, with_cpus(4));
     for (const operation_kind kind :
          {operation_kind::gather, operation_kind::all_gather, operation_kind::scatter,
           operation_kind::all_to_all, operation_kind::reduce_scatter}) {
-      for (const std::size_t count : {0U, 1U, 100U, 2000U}) {
+      for (const std::size_t count : {0U, 1U, 100U, 2000U, 3000U, 9000U}) {
         for (const bool in_place : {false, true}) {
           CAPTURE(name_of(kind));
           CAPTURE(count);
@@ -77,14 +122,16 @@ TEST_SUITE("host collectives: pages") {
   }
 
   TEST_CASE("every reduction reduces, in the order of ranks") {
-    paged p(4);
+    paged p(4, ground::shared_simulated, with_cpus(4));
     for (const operation_kind kind : {operation_kind::reduce, operation_kind::all_reduce,
                                       operation_kind::reduce_scatter}) {
       for (const reduction by : {sum, prod, min, max, avg}) {
         CAPTURE(name_of(kind));
         CAPTURE(name_of(by));
-        collective_run all(kind, 4, 100, by, 0, false, false);
-        carry_out_run(p.c, all);
+        for (const std::size_t count : {100U, 5000U}) {
+          collective_run all(kind, 4, count, by, 0, false, false);
+          carry_out_run(p.c, all);
+        }
       }
     }
   }

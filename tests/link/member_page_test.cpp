@@ -59,8 +59,8 @@ TEST_SUITE("link/member page") {
     REQUIRE(seen);
     own->words().entries[2].number.store(7);
     CHECK(seen->words().entries[2].number.load() == 7);
-    std::memset(own->place(1), 0x5a, page_layout::place_bytes);
-    CHECK(seen->place(1)[page_layout::place_bytes - 1] == std::byte{0x5a});
+    std::memset(own->place_of(1), 0x5a, page_layout::place_bytes);
+    CHECK(seen->place_of(1)[page_layout::place_bytes - 1] == std::byte{0x5a});
     CHECK(::mmap(nullptr, page_layout::bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
                  file.get(), 0) == MAP_FAILED);
     CHECK(::write(file.get(), "x", 1) == -1);

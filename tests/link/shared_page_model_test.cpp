@@ -28,7 +28,7 @@ using small_page = shm::basic_page_words<memory, two_entries>;
 using small_group = shm::basic_page_group<memory, two_entries>;
 
 constexpr std::uint64_t signature_of(std::uint64_t number) { return number * 10; }
-constexpr std::uint64_t extent_of(std::uint64_t number) { return number * 100; }
+constexpr std::uint64_t bytes_of(std::uint64_t number) { return number * 100; }
 
 template <std::size_t Members>
 struct paged_world {
@@ -46,7 +46,7 @@ struct paged_world {
         const auto which = " " + std::to_string(at) + of_member;
         name(e.number, "number" + which);
         name(e.signature, "signature" + which);
-        name(e.extent, "extent" + which);
+        name(e.bytes, "bytes" + which);
       }
     }
   }
@@ -62,7 +62,7 @@ struct paged_world {
     }
   }
   void enter(small_group& group, std::uint64_t number) {
-    group.publish(number, signature_of(number), extent_of(number));
+    group.publish(number, signature_of(number), bytes_of(number));
     group.wake_sleepers(number, [this](std::size_t rank) { sockets[rank].write(); });
   }
 };
@@ -70,7 +70,7 @@ struct paged_world {
 void expect_whole(small_group& group, std::size_t rank, std::uint64_t number) {
   const shm::page_look seen = group.look(rank, number);
   require(seen.number == number, "an entry that is read is not written over");
-  require(seen.signature == signature_of(number) && seen.extent == extent_of(number),
+  require(seen.signature == signature_of(number) && seen.bytes == bytes_of(number),
           "an entry shows whole");
 }
 

@@ -93,7 +93,7 @@ paged_turn paged_scenario::turn_of(std::uint64_t epoch, std::uint64_t number) co
       mw::operation_kind::gather,     mw::operation_kind::all_gather,
       mw::operation_kind::scatter,    mw::operation_kind::all_to_all,
       mw::operation_kind::all_reduce, mw::operation_kind::reduce_scatter};
-  constexpr std::size_t counts[] = {1, 2, 26, 27, 300, 1'000, 3'000, 6'000};
+  constexpr std::size_t counts[] = {1, 2, 26, 27, 300, 1'000, 3'000, 20'000};
   const std::uint64_t chance = mixed(seed_ << 32 ^ epoch << 16 ^ number);
   return {kinds[chance % 10], counts[chance / 10 % 8],
           static_cast<mw::rank_t>(chance / 80 % static_cast<std::uint64_t>(size_))};
