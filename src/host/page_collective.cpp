@@ -32,8 +32,9 @@ bool reads_from_all(operation_kind kind) noexcept {
 /// A slice of each of these many parts is a round: with more the slices are short.
 constexpr rank_t most_parts = 8;
 
-/// Returns how much a member may read of one other in rounds, or of all if it reads from
-/// all: beyond that one copy out of their memory is faster than two through a page.
+/// Returns the largest payload, with all its parts, that goes in rounds, or the largest
+/// sum of the others' where a member reads from all: beyond that one copy out of their
+/// memory is faster than two through a page.
 ///
 /// The numbers come from mwbench's collectives, two members on two CPUs, near and far.
 /// Four members on two CPUs lose by rounds, since each costs a switch. A slice of each

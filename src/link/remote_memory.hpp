@@ -57,12 +57,13 @@ class remote_memory {
   [[nodiscard]] ssize_t read(std::span<const iovec> into,
                              std::span<const iovec> from) const noexcept;
 
- private:
-  explicit remote_memory(pid_t pid) noexcept : pid_(pid) {}
-  /// Reads one piece by way of memory from which it is copied.
+  /// Reads one piece by way of memory from which it is copied, as `read` does where the
+  /// processor makes that faster (`is_slow_by_string`).
   [[nodiscard]] ssize_t read_in_parts(const iovec& into,
                                       const iovec& from) const noexcept;
 
+ private:
+  explicit remote_memory(pid_t pid) noexcept : pid_(pid) {}
   pid_t pid_;
   std::shared_ptr<memory_reader> reader_;
 };

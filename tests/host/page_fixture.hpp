@@ -16,6 +16,13 @@ inline host_backend_options on_one_host() {
   return o;
 }
 
+/// Rounds are for members that each have a CPU.
+inline host_backend_options with_cpus(rank_t cpus) {
+  host_backend_options o = on_one_host();
+  o.cpus = cpus;
+  return o;
+}
+
 inline std::vector<ground> page_grounds() {
   std::vector<ground> all;
   for (const ground g : all_grounds()) {

@@ -44,7 +44,7 @@ std::byte* page_of(rank_t rank, std::uint64_t world_id) {
 /// write.
 struct lying_member {
   explicit lying_member(rank_t size = 2, ground g = ground::shared_simulated)
-      : p(size, g) {
+      : p(size, g, with_cpus(size)) {
     std::byte* const page = page_of(1, on_one_host().world_id);
     REQUIRE(page);
     words = reinterpret_cast<shm::page_words*>(page + shm::page_layout::words_begin);

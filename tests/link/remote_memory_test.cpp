@@ -17,28 +17,35 @@ namespace {
 using namespace manyworlds;
 using namespace manyworlds::detail;
 
+/// Offsets are counted within these, whatever the kernel's pages are.
 constexpr std::size_t page = 4096;
 
-/// Pages of their own, with none behind them.
-class last_pages {
+std::size_t kernel_page() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+/// Bytes with no memory behind them.
+class last_bytes {
  public:
-  explicit last_pages(std::size_t bytes) : bytes_(bytes) {
-    void* const at = ::mmap(nullptr, bytes + page, PROT_READ | PROT_WRITE,
+  explicit last_bytes(std::size_t bytes)
+      : mapped_((bytes + kernel_page() - 1) / kernel_page() * kernel_page()) {
+    void* const at = ::mmap(nullptr, mapped_ + kernel_page(), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(at != MAP_FAILED);
-    data_ = static_cast<std::byte*>(at);
-    REQUIRE(::mprotect(data_ + bytes, page, PROT_NONE) == 0);
-    for (std::size_t i = 0; i < bytes; ++i)
+    base_ = static_cast<std::byte*>(at);
+    REQUIRE(::mprotect(base_ + mapped_, kernel_page(), PROT_NONE) == 0);
+    data_ = base_ + mapped_ - bytes;
+    for (std::size_t i = 0; i < bytes; ++i) {
       data_[i] = static_cast<std::byte>(i * 7 + i / 256);
+    }
   }
-  last_pages(const last_pages&) = delete;
-  last_pages& operator=(const last_pages&) = delete;
-  ~last_pages() { ::munmap(data_, bytes_ + page); }
+  last_bytes(const last_bytes&) = delete;
+  last_bytes& operator=(const last_bytes&) = delete;
+  ~last_bytes() { ::munmap(base_, mapped_ + kernel_page()); }
   [[nodiscard]] std::byte* data() const { return data_; }
 
  private:
+  std::size_t mapped_;
+  std::byte* base_ = nullptr;
   std::byte* data_ = nullptr;
-  std::size_t bytes_;
 };
 
 std::optional<shm::remote_memory> own_memory() {
@@ -50,11 +57,14 @@ std::optional<shm::remote_memory> own_memory() {
   return shm::remote_memory::of(::getpid(), probe, error);
 }
 
-ssize_t read_piece(const shm::remote_memory& memory, std::byte* into, std::byte* from,
-                   std::size_t bytes) {
+enum class how : std::uint8_t { as_it_chooses, in_parts };
+
+ssize_t read_piece(const shm::remote_memory& memory, how by, std::byte* into,
+                   std::byte* from, std::size_t bytes) {
   const iovec here{into, bytes};
   const iovec there{from, bytes};
-  return memory.read({&here, 1}, {&there, 1});
+  return by == how::in_parts ? memory.read_in_parts(here, there)
+                             : memory.read({&here, 1}, {&there, 1});
 }
 
 }  // namespace
@@ -65,46 +75,49 @@ TEST_SUITE("remote memory") {
     const auto memory = own_memory();
     REQUIRE(memory);
     constexpr std::size_t most = 80 * 1024;
-    const last_pages source(most);
+    const last_bytes source(most);
     std::vector<std::byte> room(most + 2 * page);
     std::byte* const target =
         room.data() + (page - reinterpret_cast<std::uintptr_t>(room.data()) % page);
-    for (const std::size_t behind : {0, 1, 16, 31, 32, 100}) {
-      for (const std::size_t first : {0, 16, 4090}) {
-        for (const std::size_t bytes : {1, 2048, 5000, 32 * 1024, 64 * 1024, 70'000}) {
-          CAPTURE(behind);
-          CAPTURE(first);
-          CAPTURE(bytes);
-          std::fill(room.begin(), room.end(), std::byte{0xee});
-          std::byte* const into = target + (first + behind) % page;
-          REQUIRE(read_piece(*memory, into, source.data() + first, bytes) ==
-                  static_cast<ssize_t>(bytes));
-          REQUIRE(std::equal(into, into + bytes, source.data() + first));
-          REQUIRE(into[-1] == std::byte{0xee});
-          REQUIRE(into[bytes] == std::byte{0xee});
+    for (const how by : {how::as_it_chooses, how::in_parts}) {
+      for (const std::size_t behind : {0, 1, 16, 31, 32, 100}) {
+        for (const std::size_t first : {0, 16, 4090}) {
+          for (const std::size_t bytes : {1, 2048, 5000, 32 * 1024, 64 * 1024, 70'000}) {
+            CAPTURE(behind);
+            CAPTURE(first);
+            CAPTURE(bytes);
+            std::fill(room.begin(), room.end(), std::byte{0xee});
+            std::byte* const into = target + (first + behind) % page;
+            REQUIRE(read_piece(*memory, by, into, source.data() + first, bytes) ==
+                    static_cast<ssize_t>(bytes));
+            REQUIRE(std::equal(into, into + bytes, source.data() + first));
+            REQUIRE(into[-1] == std::byte{0xee});
+            REQUIRE(into[bytes] == std::byte{0xee});
+          }
         }
       }
     }
   }
 
-  TEST_CASE("memory that ends gives what there is, and none is an error") {
+  TEST_CASE("memory that ends gives what there is of a part, and none is an error") {
     if (testing::reading_is_refused_here()) return;
     const auto memory = own_memory();
     REQUIRE(memory);
-    constexpr std::size_t there = 40 * 1024;
-    const last_pages source(there);
-    std::vector<std::byte> room(there + 3 * page);
-    std::byte* const target =
-        room.data() + (page - reinterpret_cast<std::uintptr_t>(room.data()) % page);
-    for (const std::size_t behind : {0, 16}) {
-      CAPTURE(behind);
-      std::byte* const into = target + behind;
-      CHECK(read_piece(*memory, into, source.data(), there + page) ==
-            static_cast<ssize_t>(there));
-      CHECK(std::equal(into, into + there, source.data()));
-      errno = 0;
-      CHECK(read_piece(*memory, into, source.data() + there, page) == -1);
-      CHECK(errno == EFAULT);
+    constexpr std::size_t part = 32 * 1024;
+    for (const std::size_t there : {part + 8192, part}) {
+      const last_bytes source(there);
+      std::vector<std::byte> room(there + 2 * page);
+      CAPTURE(there);
+      const ssize_t got =
+          read_piece(*memory, how::in_parts, room.data(), source.data(), there + page);
+      // Why the second part ends is worth more than the first.
+      CHECK(got == (there == part ? -1 : static_cast<ssize_t>(there)));
+      if (got > 0) CHECK(std::equal(source.data(), source.data() + there, room.data()));
+      for (const how by : {how::as_it_chooses, how::in_parts}) {
+        errno = 0;
+        CHECK(read_piece(*memory, by, room.data(), source.data() + there, page) == -1);
+        CHECK(errno == EFAULT);
+      }
     }
   }
 }

@@ -53,7 +53,7 @@ class paged_scenario {
   [[nodiscard]] static std::int32_t given(std::uint64_t epoch, std::uint64_t number,
                                           mw::rank_t rank, std::size_t at) {
     const std::uint64_t of =
-        epoch << 40 ^ number << 20 ^ static_cast<std::uint64_t>(rank) << 14 ^ at;
+        epoch << 40 ^ number << 20 ^ static_cast<std::uint64_t>(rank) << 17 ^ at;
     return static_cast<std::int32_t>(mixed(of) % 100'000);
   }
   void join(member_process& m, mw::rank_t rank) { m.start(live(m, rank)); }
