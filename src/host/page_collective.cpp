@@ -305,6 +305,7 @@ void page_collective::publish() {
   if (lost_a_reader()) return;
   const std::size_t gives = payload_given();
   const std::size_t now = in_this_round(gives);
+  MW_ASSERT(now <= shm::page_layout::place_bytes, "what is written fits its place");
   std::byte* const at = now <= shm::page_inline_bytes
                             ? group_.entry_for(number_).payload.data()
                             : pages_.own->place_of(number_);
@@ -445,6 +446,7 @@ page_collective::looked page_collective::look_at(rank_t rank,
     return looked::failed;
   }
   const std::size_t now = in_this_round(expected);
+  MW_ASSERT(now <= shm::page_layout::place_bytes, "what is read lies in its place");
   payload = {now <= shm::page_inline_bytes ? group_.inline_payload(at, number_)
                                            : pages_.others[at]->place_of(number_),
              now};

@@ -11,7 +11,6 @@
 namespace {
 
 using namespace manyworlds;
-using namespace std::chrono_literals;
 using detail::agent_instance;
 using detail::agent_word;
 using detail::instance_life;
@@ -31,10 +30,7 @@ task<void> say_ready(world& w) {
   agent_word ready;
   ready.kind = word_kind::ready;
   co_await detail::send_word(w, 0, std::move(ready));
-  agent_word progress;
-  progress.kind = word_kind::progress;
-  progress.steps = 7;
-  co_await detail::send_word(w, 0, std::move(progress));
+  co_await w.leave();
 }
 
 }  // namespace
@@ -45,18 +41,25 @@ TEST_CASE(
   detail::agent_place place;
   place.insecure = true;
   std::vector<instance_life> lives;
-  const auto self = std::make_shared<agent_instance>(
-      of.a.rt, place, start_of_server(),
-      [&](const agent_instance& i) { lives.push_back(i.report().life); });
+  event is_told;
+  const auto self = std::make_shared<agent_instance>(of.a.rt, place, start_of_server(),
+                                                     [&](const agent_instance& i) {
+                                                       lives.push_back(i.report().life);
+                                                       is_told.set();
+                                                     });
   const detail::current_outbox no_master;
   const auto agent = [&]() -> task<void> {
-    const auto has_heard = [&]() -> task<void> {
-      while (self->report().progress != 7) co_await sleep_for(1ms);
-    };
-    co_await when_any(agent_instance::serve(self, of.wa, "", no_master), has_heard());
+    // What it said before it left has been heard.
+    cause why = cause::none;
+    try {
+      co_await agent_instance::serve(self, of.wa, "", no_master);
+    } catch (const world_error& e) {
+      why = e.cause();
+    }
+    CHECK(why == cause::closed);
     CHECK(lives.empty());
     const auto end_it = [&]() -> task<void> {
-      while (lives.empty()) co_await sleep_for(1ms);
+      co_await is_told.wait();
       co_await agent_instance::end(self, false);
     };
     co_await when_all(agent_instance::run(self), end_it());
