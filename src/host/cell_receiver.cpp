@@ -21,9 +21,9 @@ static_assert(cell_slice_limit <= content_at_once, "a turn has room for a slice"
 
 cell_receiver::cell_receiver(core& shared, rank_t peer, sender& answers, channel& owner,
                              shm::shared_link& link, unsigned slot)
-    : receiver(
-          shared, peer, answers, owner,
-          {std::min(shared.options.eager_limit, cell_eager_limit), cell_slice_limit}),
+    : receiver(shared, peer, answers, owner,
+               {std::min(shared.options.eager_limit, cell_eager_limit), cell_slice_limit,
+                true}),
       link_(link),
       slot_(slot),
       ring_(link.incoming(slot)),
@@ -135,17 +135,21 @@ const char* cell_receiver::handle_cell(shm::cell_content& c) {
 
 const char* cell_receiver::handle_content(const frame& f,
                                           std::span<const std::byte> content) {
-  // What describes an offer is no part of the message.
-  core_.counters.bytes_received +=
-      f.kind == frame_kind::offer ? f.head_bytes : content.size();
   if (f.kind == frame_kind::data) {
     inbound_message* m = nullptr;
     if (const char* wrong = on_data(f, m)) return wrong;
     if (!m) return nullptr;
-    copy_part(content.data(), content.size(), m->target, m->payload_bytes);
-    note_progress(*m, content.size());
+    // What was read from the end meanwhile is there already.
+    const std::size_t bytes = std::min(content.size(), m->payload_bytes - m->received);
+    core_.counters.bytes_received += bytes;
+    copy_part(content.data(), bytes, m->target, m->payload_bytes);
+    note_progress(*m, bytes);
+    if (m->is_read_too) reader_.note_slice(*m);
     return nullptr;
   }
+  // What describes an offer is no part of the message.
+  core_.counters.bytes_received +=
+      f.kind == frame_kind::offer ? f.head_bytes : content.size();
   if (f.kind == frame_kind::offer) {
     remote_payload& where = arriving_.remote;
     if (content.size() == sizeof(payload_in_one_place)) {
@@ -166,7 +170,8 @@ const char* cell_receiver::handle_content(const frame& f,
 }
 
 void cell_receiver::begin(inbound_message& m) {
-  if (!reader_.begin(m)) receiver::begin(m);
+  if (!reader_.begin(m)) return ask(m);
+  if (reader_.wants_help(m)) ask(m, pull_reads_too);
 }
 
 void cell_receiver::note_read(inbound_message& m, std::size_t bytes) noexcept {
@@ -175,7 +180,9 @@ void cell_receiver::note_read(inbound_message& m, std::size_t bytes) noexcept {
 }
 
 void cell_receiver::ask_for(inbound_message& m) {
-  receiver::begin(m);
+  // What it was asked for before comes another way.
+  stop(m);
+  ask(m);
   if (m.taker) m.taker->bytes_moved = m.taker->bytes_moved - m.received;
   m.target = m.payload_place();
   m.received = 0;

@@ -30,9 +30,9 @@ class cell_sender final : public sender {
     return !overflow_.empty() || !active_.empty();
   }
 
-  /// Sends what there is room for, a bounded number of slices. Returns whether it could
-  /// go on at once.
-  bool progress();
+  /// Sends what there is room for, a bounded number of slices. Those that only help a
+  /// receiver are sent if `helps`. Returns whether it could go on at once.
+  bool progress(bool helps);
   /// Shows the peer all that was written, with one notice.
   void flush() noexcept {
     if (std::exchange(written_, false)) link_.notify(slot_);
@@ -44,7 +44,9 @@ class cell_sender final : public sender {
   void shut() noexcept;
 
   /// Returns whether something waits for room and there is some now.
-  [[nodiscard]] bool could_go_on() noexcept { return is_starving() && !is_full(); }
+  [[nodiscard]] bool could_go_on() noexcept {
+    return (is_starving() && !is_full()) || can_help();
+  }
   /// Returns the same for a caller that will not look again: if false, the peer
   /// notifies of room.
   [[nodiscard]] bool could_go_on_or_is_told() noexcept;
@@ -52,6 +54,10 @@ class cell_sender final : public sender {
   [[nodiscard]] bool is_starving() const noexcept {
     return has_something() || may_send();
   }
+
+  /// Returns whether slices are wanted by a receiver that reads the payload, too. It is
+  /// not told of room for these: they are sent while this side looks anyway.
+  [[nodiscard]] bool helps() const noexcept { return !helped_.empty(); }
 
   /// Gives the reserved chunk to another world of the link. Returns whether there was
   /// one.
@@ -99,7 +105,16 @@ class cell_sender final : public sender {
   void put_offer(shm::cell_content& c, const operation& op, pending_send& p);
   void copy_out(const_view_cursor& cursor, std::size_t bytes, std::byte* into);
   void publish(const shm::cell_content& c) noexcept;
-  void send_slice(pending_send& p);
+  /// Sends the next slice of `p` in this run of chunks, or in its cell if that has none.
+  void send_slice(pending_send& p, const shm::allocated_chunk& run);
+  /// Returns whether `help` would send a slice, which takes no room that others need.
+  [[nodiscard]] bool can_help() noexcept { return helps() && has_room_to_help(); }
+  [[nodiscard]] bool has_room_to_help() noexcept;
+  /// Sends at most `slices` to receivers that read, too.
+  void help(int slices);
+  /// Returns adjacent chunks for `bytes`, or for fewer, beside those left to others. If
+  /// there are none its outcome says so.
+  [[nodiscard]] shm::allocated_chunk spare_run(std::size_t bytes) noexcept;
 
   shm::shared_link& link_;
   const unsigned slot_;

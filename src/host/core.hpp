@@ -25,9 +25,12 @@ struct core {
         events(events),
         options(options),
         self(self),
-        size(size) {
+        size(size),
+        has_cpu_for_each(size <= (options.cpus > 0 ? options.cpus : cpus_online())) {
     MW_ASSERT(self >= 0 && self < size, "this process is a member");
   }
+  /// Returns the CPUs of this machine. It is asked once: the kernel takes a while.
+  [[nodiscard]] static rank_t cpus_online() noexcept;
 
   /// What the parts ask of the whole: timers, other channels, its collectives.
   host_backend& backend;
@@ -36,6 +39,9 @@ struct core {
   const host_backend_options& options;
   const rank_t self;
   const rank_t size;
+  /// Each member may wait on a CPU of its own, if all live on this host. Their number may
+  /// change, and all that a world agrees on by it must be told the same.
+  const bool has_cpu_for_each;
   /// Limits what may be unreceived of one peer, over all the user's lanes.
   std::size_t peer_window = 0;
   /// The library's reserved lanes have the numbers from `lane::reserved

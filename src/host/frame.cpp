@@ -30,6 +30,7 @@ constexpr unsigned fields_of(frame_kind kind) noexcept {
     case frame_kind::offer:
       return announcement | uses_generation;
     case frame_kind::pull:
+      return uses_id | uses_generation | uses_word;
     case frame_kind::complete:
     case frame_kind::unpull:
     case frame_kind::page:
@@ -117,8 +118,10 @@ const char* check_fields(const frame& f, const frame_limits& limits) noexcept {
       if (f.bytes == 0 || f.bytes > limits.slice_bytes)
         return "a slice of a wrong length";
       if (f.word > largest_message) return "a slice beyond any message";
-      [[fallthrough]];
+      return f.generation == 0 ? "a pull numbered zero" : nullptr;
     case frame_kind::pull:
+      if (f.word > (limits.reads_too ? pull_reads_too : 0)) return "an unknown pull";
+      [[fallthrough]];
     case frame_kind::complete:
     case frame_kind::unpull:
       return f.generation == 0 ? "a pull numbered zero" : nullptr;

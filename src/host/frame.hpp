@@ -49,7 +49,7 @@ struct frame {
   std::uint64_t on = 0;          ///< the lane. refuse: the member that has left
   std::uint64_t id = 0;          ///< the message, or the collective's number
   std::uint64_t word = 0;        ///< user word; data: offset; credit: content; of a
-                                 ///< collective: its signature
+                                 ///< collective: its signature; pull: a flag, see below
   std::uint64_t bytes = 0;  ///< payload, slice, content kept, or credit; entered: the
                             ///< last collective that this member has entered
 
@@ -66,6 +66,9 @@ inline constexpr std::uint32_t eager_granted = 4;
 inline constexpr std::uint32_t eager_empty_payload = 8;
 inline constexpr std::uint32_t offer_may_be_kept = 1;
 inline constexpr std::uint32_t offer_granted = 2;
+/// Meaning of a pull's `word`: the receiver reads the payload too, from its end, while it
+/// awaits slices. What both bring counts once the receiver has taken the offer.
+inline constexpr std::uint64_t pull_reads_too = 1;
 /// For `ready`: a receive waits that takes lanes which were not received on yet.
 inline constexpr std::uint32_t ready_for_fresh_lanes = 1;
 inline constexpr std::uint32_t refuse_arguments = 0;
@@ -89,6 +92,7 @@ inline constexpr std::uint64_t largest_message = std::uint64_t{1} << 46;
 struct frame_limits {
   std::size_t eager_bytes = 0;  ///< head and payload of an eager message
   std::size_t slice_bytes = 0;  ///< payload of a data frame
+  bool reads_too = false;       ///< a receiver can read payloads, too
 };
 
 /// Returns a number as it stands on the wire.

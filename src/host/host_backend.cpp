@@ -1,5 +1,7 @@
 #include "host/host_backend.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <exception>
 #include <iterator>
@@ -30,6 +32,11 @@ host_backend_options consistent(host_backend_options o) {
 }
 
 }  // namespace
+
+rank_t host::core::cpus_online() noexcept {
+  static const auto online = static_cast<rank_t>(::sysconf(_SC_NPROCESSORS_ONLN));
+  return online;
+}
 
 template <class Step>
 void host_backend::guarded(rank_t peer, Step&& step) noexcept {

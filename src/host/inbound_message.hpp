@@ -69,7 +69,12 @@ struct inbound_message {
   std::uint32_t generation = 0;
   /// The sender was asked for the message, and its slices count.
   bool asked = false;
+  /// It is read all the same, from its end, while no slice is there; the offer decides.
+  bool is_read_too = false;
   std::size_t received = 0;
+  std::size_t from_end = 0;    ///< of `received`, what was read from the end
+  unsigned awaits_slices = 0;  ///< for how many looks more nothing is read
+  std::size_t reads_next = 0;  ///< how much is read then
   /// The kernel holds the taker's memory; the taker gives up once the kernel lets go.
   bool giving_up = false;
   time_point last_progress{};

@@ -1,7 +1,5 @@
 #include "host/page_agreement.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -18,9 +16,6 @@ constexpr rank_t most_page_members = 64;
 /// How far ahead of its own next collective a member allows pages: the others' answers
 /// come meanwhile, so that no collective waits for them.
 constexpr std::uint64_t collectives_ahead = 8;
-bool has_cpu_for_each(rank_t members, rank_t cpus) noexcept {
-  return members <= (cpus > 0 ? cpus : ::sysconf(_SC_NPROCESSORS_ONLN));
-}
 constexpr std::uint64_t latest_from = std::uint64_t{1} << 47;
 
 }  // namespace
@@ -129,12 +124,10 @@ const char* page_agreement::map(rank_t peer, std::uint64_t token) {
       [](const std::unique_ptr<shm::peer_page>& p) { return p != nullptr; });
   if (mapped < core_.size - 1) return nullptr;
   own_from_ = numbers_.next_number() + collectives_ahead;
-  // Asked once: the number may change, and all members must be told the same.
-  const bool has_cpus = has_cpu_for_each(core_.size, core_.options.cpus);
-  has_cpus_ = has_cpus_ && has_cpus;
+  has_cpus_ = has_cpus_ && core_.has_cpu_for_each;
   for (rank_t other = 0; other < core_.size; ++other) {
     if (other == core_.self) continue;
-    tell(other, has_cpus ? page_ready_with_cpus : page_ready, own_from_);
+    tell(other, core_.has_cpu_for_each ? page_ready_with_cpus : page_ready, own_from_);
   }
   look_at_answers();
   return nullptr;

@@ -44,6 +44,14 @@ constexpr std::size_t soon_read = std::size_t{256} * 1024;
 /// This far before the end a sleeping sender is woken: waking takes about as long as
 /// reading this much.
 constexpr std::size_t wake_ahead = std::size_t{512} * 1024;
+/// Less than this is read before the sender has answered.
+constexpr std::size_t least_helped = std::size_t{96} * 1024;
+/// What is read first of a payload that its sender may help with, while that has yet to
+/// see that it was asked. From one that sends no slice twice as much is read each time.
+constexpr std::size_t first_helped = std::size_t{16} * 1024;
+constexpr std::size_t most_helped = std::size_t{128} * 1024;
+/// A sender that goes on sends a slice in 1 to 4 us; a look takes 50 to 100 ns.
+constexpr unsigned looks_for_slice = 128;
 static_assert(soon_read <= wake_ahead && wake_ahead <= kept_awake,
               "a wake-up falls into the end that is announced");
 static_assert(2 * largest_slice <= least_moved, "what is moved is worth two slices");
@@ -61,6 +69,8 @@ bool payload_reader::begin(inbound_message& m) {
             "an offer is read for a receive or to keep it");
   MW_ASSERT(m.target.remaining() == m.payload_bytes,
             "a payload is brought from its start");
+  m.awaits_slices = 0;
+  m.reads_next = first_helped;
   if (m.payload_bytes >= soon_read && m.payload_bytes <= kept_awake) {
     link_.note_reading();
   }
@@ -102,6 +112,7 @@ const char* payload_reader::read_slice() {
   reading& r = readings_.front();
   inbound_message& m = *r.message;
   MW_ASSERT(m.offered && m.is_being_brought(), "what is read was not let go");
+  if (m.is_read_too) return read_from_end(m);
   MW_ASSERT(r.source.remaining() == m.target.remaining(),
             "a payload has as many bytes left as the place that it goes to");
   if (!r.source.is_in_pools()) {
@@ -111,7 +122,10 @@ const char* payload_reader::read_slice() {
       return nullptr;
     }
     if (r.source.remaining() == 0) {
-      if (moved_for_ != &m) return finish_reading(m);
+      if (moved_for_ != &m) {
+        finish_reading(m);
+        return nullptr;
+      }
       // The copy thread may be waiting for this CPU.
       if (awaits_copy_thread() && !link_.others_have_something(slot_)) {
         std::this_thread::yield();
@@ -132,17 +146,86 @@ const char* payload_reader::read_slice() {
   const std::size_t left = r.source.remaining();
   m.target.advance(count);
   owner_.note_read(m, count);
-  if (left == 0) return moved_for_ == &m ? nullptr : finish_reading(m);
+  if (left == 0) {
+    if (moved_for_ != &m) finish_reading(m);
+    return nullptr;
+  }
   if (left <= kept_awake) link_.note_reading();
   if (left <= wake_ahead && left + count > wake_ahead) link_.wake_peer();
-  if (!link_.offers_in().still_offered(m.remote.ticket)) {
-    // A sender that gave it up says so in its turn, and one with a broken world says
-    // that.
-    let_go(m);
-  } else {
+  go_on_reading(m);
+  return nullptr;
+}
+
+// A sender that gave it up says so in its turn, and one with a broken world says that.
+void payload_reader::go_on_reading(inbound_message& m) {
+  if (!link_.offers_in().still_offered(m.remote.ticket)) return let_go(m);
+  turn_to_next_reading();
+}
+
+bool payload_reader::wants_help(const inbound_message& m) const noexcept {
+  const bool is_of_a_size =
+      m.payload_bytes >= least_helped && m.payload_bytes < least_moved;
+  // Where several members receive at once their senders do so, too, or serve all.
+  if (!is_of_a_size || !m.taker || m.taker->receivers > 1) return false;
+  const bool is_in_one_place = m.remote.views == 0 && m.remote.pool == 0 &&
+                               m.target.front(m.payload_bytes).size() == m.payload_bytes;
+  // One that sleeps, or has no CPU of its own, would help too late.
+  return is_in_one_place && core_.has_cpu_for_each && !link_.peer_sleeps();
+}
+
+void payload_reader::note_slice(inbound_message& m) {
+  MW_ASSERT(m.is_read_too && m.asked, "a slice helps where one was asked for");
+  m.awaits_slices = looks_for_slice;
+  m.reads_next = first_helped;
+  if (m.received == m.payload_bytes) finish_reading(m);
+}
+
+// The next slice stands in front of what was read before, in the peer and here.
+const char* payload_reader::read_from_end(inbound_message& m) {
+  MW_ASSERT(m.received < m.payload_bytes && m.from_end <= m.received,
+            "something is missing of what is read");
+  if (m.awaits_slices > 0) {
+    // Beside what is read a look takes as long as a slice.
+    m.awaits_slices = awaits_slices() ? m.awaits_slices - 1 : 0;
     turn_to_next_reading();
+    return nullptr;
+  }
+  if (!link_.memory()) {
+    ask_instead(m);
+    return nullptr;
+  }
+  const std::size_t count = std::min(m.payload_bytes - m.received, m.reads_next);
+  m.reads_next = std::min(m.reads_next * 2, most_helped);
+  const std::span<std::byte> place = m.target.front(m.target.remaining());
+  MW_ASSERT(place.size() == m.payload_bytes - (m.received - m.from_end),
+            "what no slice has brought has one place");
+  const std::size_t behind = m.from_end + count;
+  std::byte* const into = place.data() + place.size() - behind;
+  const std::uintptr_t from = m.remote.address + m.payload_bytes - behind;
+  // An interrupted read lacks its end, which counts first.
+  for (std::size_t done = 0; done < count;) {
+    const iovec here{into + done, count - done};
+    const iovec there{reinterpret_cast<void*>(from + done), count - done};
+    const ssize_t got = link_.memory()->read(std::span(&here, 1), std::span(&there, 1));
+    if (got <= 0) return cannot_read(m, got < 0 ? errno : EFAULT);
+    done += static_cast<std::size_t>(got);
+  }
+  m.from_end = behind;
+  owner_.note_read(m, count);
+  if (m.payload_bytes >= soon_read) link_.note_reading();
+  if (m.received == m.payload_bytes) {
+    finish_reading(m);
+  } else {
+    go_on_reading(m);
   }
   return nullptr;
+}
+
+bool payload_reader::awaits_slices() const noexcept {
+  return !readings_.empty() &&
+         std::all_of(readings_.begin(), readings_.end(), [](const reading& r) {
+           return r.message->is_read_too && r.message->awaits_slices > 0;
+         });
 }
 
 bool payload_reader::awaits_copy_thread() const noexcept {
@@ -275,7 +358,7 @@ const char* payload_reader::read_pools(reading& r, std::size_t& count) {
   return nullptr;
 }
 
-const char* payload_reader::finish_reading(inbound_message& m) {
+void payload_reader::finish_reading(inbound_message& m) {
   MW_ASSERT(moved_for_ != &m, "a payload is read when the copy thread has ended too");
   let_go(m);
   // If the sender gave up meanwhile, what was read may be anything. A peer that has not
@@ -283,7 +366,6 @@ const char* payload_reader::finish_reading(inbound_message& m) {
   if (link_.offers_in().take(m.remote.ticket) && !link_.peer_has_died()) {
     owner_.note_whole(m);
   }
-  return nullptr;
 }
 
 void payload_reader::ask_instead(inbound_message& m) {

@@ -35,8 +35,21 @@ class payload_reader {
   /// Reads the next slice. Returns null, or what is wrong with the offer. Precondition:
   /// `has_to_read`.
   [[nodiscard]] const char* read_slice();
-  /// Returns whether the copy thread has all that is left to read.
-  [[nodiscard]] bool awaits_copy_thread() const noexcept;
+  /// Returns whether nothing is read now: the copy thread has all that is left, or slices
+  /// come of it.
+  [[nodiscard]] bool awaits_others() const noexcept {
+    return awaits_copy_thread() || awaits_slices();
+  }
+
+  // A payload that both sides copy at once: its sender in slices from its start, and
+  // this side from its end, at first and whenever no slice has come for a while. So it
+  // takes half the time of reading it if the sender waits here, and hardly more than that
+  // if it does not.
+  /// Returns whether its sender should help with what `begin` has taken. Some receives
+  /// and senders cannot be helped.
+  [[nodiscard]] bool wants_help(const inbound_message& m) const noexcept;
+  /// Called when a slice of `m` was put in its place.
+  void note_slice(inbound_message& m);
 
  private:
   struct reading {
@@ -48,6 +61,10 @@ class payload_reader {
   /// message was let go or is asked for.
   [[nodiscard]] const char* read_memory(reading& r, std::size_t& count);
   [[nodiscard]] const char* read_pools(reading& r, std::size_t& count);
+  /// Reads the next slice of a message that its sender helps with.
+  [[nodiscard]] const char* read_from_end(inbound_message& m);
+  [[nodiscard]] bool awaits_copy_thread() const noexcept;
+  [[nodiscard]] bool awaits_slices() const noexcept;
   /// Sizes the next slice so that it can be read in time, at the speed of the last one.
   void fit_slice(std::size_t bytes, duration took) noexcept;
   // The copy thread's part of a payload: at most one job at a time.
@@ -56,7 +73,8 @@ class payload_reader {
   /// Accounts for what the copy thread has read. Returns null, or what is wrong with it.
   [[nodiscard]] const char* collect_moved(inbound_message& m);
   void stop_moving() noexcept;
-  [[nodiscard]] const char* finish_reading(inbound_message& m);
+  void finish_reading(inbound_message& m);
+  void go_on_reading(inbound_message& m);
   void turn_to_next_reading();
   void ask_instead(inbound_message& m);
   [[nodiscard]] const char* cannot_read(inbound_message& m, int error);

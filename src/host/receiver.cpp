@@ -115,14 +115,22 @@ void receiver::complete(inbound_message& m) {
   core_.matcher->collected(m);
 }
 
-void receiver::begin(inbound_message& m) {
+void receiver::ask(inbound_message& m, std::uint64_t how) {
   ++m.generation;
   m.asked = true;
-  answer(frame_kind::pull, m.id, m.generation);
+  m.is_read_too = how == pull_reads_too;
+  m.from_end = 0;
+  frame f;
+  f.kind = frame_kind::pull;
+  f.id = m.id;
+  f.generation = m.generation;
+  f.word = how;
+  answers_.control(f);
 }
 
 void receiver::stop(inbound_message& m) {
   if (!std::exchange(m.asked, false)) return;
+  m.is_read_too = false;
   answer(frame_kind::unpull, m.id, m.generation);
 }
 
@@ -444,7 +452,10 @@ const char* receiver::on_data(const frame& f, inbound_message*& into) {
   if (m && f.generation > m->generation) return "a slice of a pull that was not made";
   // The slice was sent before our `unpull` was read.
   if (!m || !m->offered || !m->asked || f.generation != m->generation) return nullptr;
-  if (f.word != m->received || f.bytes > m->payload_bytes - m->received) {
+  const std::size_t sliced = m->received - m->from_end;
+  // Nothing is missing of one that was read too, and its offer no longer stands.
+  if (m->is_read_too && m->received == m->payload_bytes) return nullptr;
+  if (f.word != sliced || f.bytes > m->payload_bytes - sliced) {
     return "a slice that does not follow the one before";
   }
   into = m;
@@ -458,6 +469,7 @@ const char* receiver::on_complete(const frame& f) {
   if (f.generation > m->generation || m->received != m->payload_bytes) {
     return "a message that ends before its last byte";
   }
+  if (m->is_read_too) return "the end of a message that its receiver ends";
   m->giving_up = false;
   complete(*m);
   return nullptr;

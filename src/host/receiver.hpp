@@ -77,10 +77,12 @@ class receiver {
   [[nodiscard]] virtual bool is_in_use(const inbound_message& m) const noexcept = 0;
   /// Discards what comes of `m` afterwards.
   virtual void let_go(inbound_message& m) noexcept = 0;
-  /// `begin` has the payload of `m` brought, and `stop` ends that. They ask the sender
-  /// unless overridden.
-  virtual void begin(inbound_message& m);
-  virtual void stop(inbound_message& m);
+  /// Has the payload of `m` brought. It asks the sender unless overridden.
+  virtual void begin(inbound_message& m) { ask(m); }
+  /// Tells a sender that was asked for `m` to stop.
+  void stop(inbound_message& m);
+  /// Asks the sender for slices of `m`; `how` is the word of that frame.
+  void ask(inbound_message& m, std::uint64_t how = 0);
 
   [[nodiscard]] const char* handle(const frame& f, std::span<const std::byte> content);
   /// Returns whether the next message has this number and is not ignored.

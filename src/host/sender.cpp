@@ -305,7 +305,10 @@ pending_send* sender::find(std::uint64_t id) {
   return found == pending_.end() ? nullptr : &found->second;
 }
 
-void sender::stop_slices(pending_send& p) { std::erase(active_, &p); }
+void sender::stop_slices(pending_send& p) {
+  std::erase(active_, &p);
+  std::erase(helped_, &p);
+}
 
 const char* sender::on_pull(const frame& f) {
   if (f.id > last_id_) return "a pull of a message that was not sent";
@@ -322,6 +325,11 @@ const char* sender::on_pull(const frame& f) {
   p->cursor = const_view_cursor(p->op->source);
   p->op->begun = true;
   p->op->bytes_moved = 0;
+  p->is_read_too = f.word == pull_reads_too;
+  if (p->is_read_too) {
+    helped_.push_back(p);
+    return nullptr;
+  }
   if (active_.empty()) active_since_ = core_.home.now();
   active_.push_back(p);
   core_.backend.watch();

@@ -57,6 +57,8 @@ struct pending_send {
   phase at = phase::offered;
   bool eager = false;
   bool granted = false;
+  /// The receiver reads the payload, too, and takes the offer: slices only help it.
+  bool is_read_too = false;
   std::uint32_t generation = 0;
   const_view_cursor cursor;
   /// Decides over shared memory between the receiver's taking and our giving up.
@@ -213,6 +215,9 @@ class sender {
   /// Pulled sends, in turns: a large message delays another lane by at most a slice.
   std::deque<pending_send*> active_;
   time_point active_since_{};
+  /// Those that their receiver reads, too. It waits for none of them, so that they may
+  /// rest for as long as they like.
+  std::deque<pending_send*> helped_;
 
  private:
   static constexpr std::size_t idle_lanes_kept = 64;

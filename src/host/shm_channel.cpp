@@ -65,7 +65,7 @@ bool shm_channel::has_something_or_is_told() noexcept {
 // for everything.
 bool shm_channel::has_only_to_flush() noexcept {
   return !leaving_ && !peer_left_ && !is_pending_ && !sender_.is_starving() &&
-         !sender_.violation() && !receiver_.reader().has_to_read() &&
+         !sender_.helps() && !sender_.violation() && !receiver_.reader().has_to_read() &&
          !receiver_.has_untaken() && !receiver_.owes_answer();
 }
 
@@ -103,7 +103,8 @@ void shm_channel::progress(bool reads) noexcept {
       say_leave_when_drained();
       // Frames that are sent anyway carry the small credits.
       receiver_.return_credit(sender_.has_something());
-      more = sender_.progress();
+      // Nor must it help for each.
+      more = sender_.progress(reads);
       sender_.flush();
       const bool can_say = receiver_.owes_what_found_no_room() && !sender_.is_backed_up();
       more = more || can_say || receiver_.has_untaken();
@@ -114,7 +115,8 @@ void shm_channel::progress(bool reads) noexcept {
   if (is_done()) return stop();
   // Reading goes on with the next look, in the next turn: scheduled work runs many
   // times in one turn.
-  is_pending_ = sender_.is_starving() || receiver_.reader().has_to_read();
+  is_pending_ =
+      sender_.is_starving() || sender_.helps() || receiver_.reader().has_to_read();
   link_->set_pending(slot_.index(), is_pending_);
   if (more) go_on_soon();
 }
@@ -122,7 +124,7 @@ void shm_channel::progress(bool reads) noexcept {
 // Reads slice after slice, as long as nothing else waits for this reactor.
 bool shm_channel::may_read_on() noexcept {
   if (!receiver_.reader().has_to_read() || receiver_.has_cells() ||
-      receiver_.reader().awaits_copy_thread()) {
+      receiver_.reader().awaits_others()) {
     return false;
   }
   return !core_.home.is_turn_used_up() && !link_->others_have_something(slot_.index());

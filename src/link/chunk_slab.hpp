@@ -76,6 +76,17 @@ class basic_chunk_writer {
     return std::max(std::exchange(highest_, now), now);
   }
 
+  /// Returns whether at least `count` chunks are free. It looks for freed ones only if
+  /// too few are known.
+  [[nodiscard]] bool has_free(unsigned count) noexcept {
+    const auto known = [this] {
+      return static_cast<unsigned>(std::popcount(usable_ & ~used_));
+    };
+    if (known() >= count) return true;
+    take_back();
+    return known() >= count;
+  }
+
   /// Allocates a run of `count` free chunks, or says `none_free`. The caller may fill
   /// them until it names the first in a published cell.
   [[nodiscard]] allocated_chunk allocate(unsigned count = 1) noexcept {

@@ -107,6 +107,8 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   void wake_peer() noexcept {
     if (wake_ups_out_.wake()) send_wake_up();
   }
+  /// Returns whether the peer seems to sleep.
+  [[nodiscard]] bool peer_sleeps() const noexcept { return wake_ups_out_.seems_asleep(); }
   /// Wakes a peer that says elsewhere that it sleeps.
   void wake_sleeper() noexcept { send_wake_up(); }
   /// Says whether another polled slot has something.
@@ -114,6 +116,10 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   /// Reserves memory for more outgoing chunks. Returns false if all have it, or if
   /// there is none for now. Chunks that have it come back in any case.
   [[nodiscard]] bool add_chunks() noexcept;
+  /// Returns whether `add_chunks` has more of them and was not refused any.
+  [[nodiscard]] bool may_add_chunks() const noexcept {
+    return chunks_with_memory_ < chunk_states::chunks && chunk_refusal_ == 0;
+  }
   /// Returns the errno for which memory is refused, the first time; then 0.
   [[nodiscard]] int tell_of_refusal() noexcept {
     if (chunk_refusal_ == 0 || std::exchange(told_of_refusal_, true)) return 0;

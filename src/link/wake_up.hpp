@@ -57,6 +57,9 @@ class basic_wake_up_sender {
     return peer_->sleeping.take_after_fence();
   }
 
+  /// Returns whether the peer seems to sleep. It may have woken up since.
+  [[nodiscard]] bool seems_asleep() const noexcept { return peer_->sleeping.is_raised(); }
+
   /// Says whether the peer has read some of what we offered since the last call.
   [[nodiscard]] bool has_read() noexcept {
     const auto reads = peer_->reads.load(std::memory_order_relaxed);

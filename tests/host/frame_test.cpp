@@ -159,6 +159,17 @@ TEST_SUITE("host frame") {
     f = sample(frame_kind::pull);
     f.generation = 0;
     CHECK(verdict(encode(f)) == "a pull numbered zero");
+    // Over a stream no receiver reads.
+    f = sample(frame_kind::pull);
+    f.word = pull_reads_too;
+    CHECK(verdict(encode(f)) == "an unknown pull");
+    frame_limits in_memory = limits;
+    in_memory.reads_too = true;
+    frame read;
+    CHECK(decode(encode(f), in_memory, read) == nullptr);
+    CHECK(read == f);
+    f.word = pull_reads_too + 1;
+    CHECK(decode(encode(f), in_memory, read) == std::string("an unknown pull"));
     f = sample(frame_kind::taken);
     f.id = 0;
     CHECK(verdict(encode(f)) == "a number of zero");
