@@ -453,7 +453,7 @@ const char* receiver::on_data(const frame& f, inbound_message*& into) {
   // The slice was sent before our `unpull` was read.
   if (!m || !m->offered || !m->asked || f.generation != m->generation) return nullptr;
   const std::size_t sliced = m->received - m->from_end;
-  // Nothing is missing of one that was read too, and its offer no longer stands.
+  // Nothing is missing of one that was read too: its offer has decided.
   if (m->is_read_too && m->received == m->payload_bytes) return nullptr;
   if (f.word != sliced || f.bytes > m->payload_bytes - sliced) {
     return "a slice that does not follow the one before";

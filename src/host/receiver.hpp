@@ -63,6 +63,10 @@ class receiver {
   /// Drops what is here on a discarded lane, except what a receive is taking.
   void discard(inbound_lane& l);
 
+  /// Returns whether what this side answers finds no room. What need not be said is not
+  /// said then, so that no peer makes it pile up.
+  [[nodiscard]] bool is_backed_up() const noexcept { return answers_.is_backed_up(); }
+
   [[nodiscard]] bool has_begun() const noexcept { return !pulled_.empty(); }
   [[nodiscard]] bool is_stalled(time_point now) const;
   void restart_windows(time_point now);

@@ -343,6 +343,8 @@ const char* sender::on_unpull(const frame& f) {
   if (p->eager || p->generation != f.generation) return "an unpull out of turn";
   stop_slices(*p);
   if (p->at != phase::offered) p->op->begun = false;
+  // Slices were sent for nothing: the next pull begins anew.
+  p->op->bytes_moved = 0;
   p->at = phase::offered;
   return nullptr;
 }

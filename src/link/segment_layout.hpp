@@ -19,7 +19,7 @@ inline constexpr std::size_t page_bytes = 4096;
 
 inline constexpr std::uint64_t segment_magic =
     0x31'41'72'6f'57'79'6e'4dULL;  // "MnyWorA1"
-inline constexpr std::uint32_t segment_version = 6;
+inline constexpr std::uint32_t segment_version = 7;
 
 /// Written by the maker at offset 0, before the peer maps the segment.
 struct segment_header {
