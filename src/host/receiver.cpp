@@ -452,6 +452,8 @@ const char* receiver::on_data(const frame& f, inbound_message*& into) {
   if (m && f.generation > m->generation) return "a slice of a pull that was not made";
   // The slice was sent before our `unpull` was read.
   if (!m || !m->offered || !m->asked || f.generation != m->generation) return nullptr;
+  MW_ASSERT(m->from_end <= m->received && m->received <= m->payload_bytes,
+            "what was read from the end is a part of what has come");
   const std::size_t sliced = m->received - m->from_end;
   // Nothing is missing of one that was read too: its offer has decided.
   if (m->is_read_too && m->received == m->payload_bytes) return nullptr;

@@ -47,7 +47,7 @@ struct outgoing_lane {
 struct pending_send {
   enum class phase : std::uint8_t {
     offered,  ///< not pulled
-    pulled,   ///< its slices are being sent
+    pulled,   ///< its slices are being sent; one that is read too stays here
     sent,     ///< nothing is left to send
   };
   enum class ending : std::uint8_t { no, taken, withdrawn, closed, returned, discarded };
@@ -154,8 +154,8 @@ class sender {
   /// Decides finally that the peer does not get an offer. Returns false if the peer has
   /// it.
   [[nodiscard]] virtual bool revoke(pending_send& p) noexcept = 0;
-  /// Called when the peer says that it has the offer, of which nothing was sent.
-  /// Returns null, or what is wrong with that.
+  /// Called when the peer says that it has the offer, of which nothing was sent or only
+  /// slices that helped. Returns null, or what is wrong with that.
   [[nodiscard]] virtual const char* check_taken(const pending_send& p) const noexcept = 0;
   /// Called when `p` is about to be forgotten.
   virtual void forget(pending_send& p) noexcept = 0;

@@ -103,7 +103,8 @@ void shm_channel::progress(bool reads) noexcept {
       say_leave_when_drained();
       // Frames that are sent anyway carry the small credits.
       receiver_.return_credit(sender_.has_something());
-      // Nor must it help for each.
+      // Nor does a caller that starts several operations copy slices for each that only
+      // help: those go with the next look, too.
       more = sender_.progress(reads);
       sender_.flush();
       const bool can_say = receiver_.owes_what_found_no_room() && !sender_.is_backed_up();

@@ -94,6 +94,12 @@ struct offering {
     std::memcpy(host::inline_content(cell), &brief, sizeof brief);
     own.say(cell);
   }
+  /// A slice has come, and something was read.
+  void begin() {
+    offer();
+    REQUIRE(own.say_slice(told, 0));
+    REQUIRE(c.until([&] { return taker.bytes_moved > cell_slice_limit; }));
+  }
   [[nodiscard]] bool is_taken() {
     return own.link.offers_out().poll(ticket) == shm::offer_sender::status::taken;
   }
@@ -227,9 +233,7 @@ TEST_SUITE("host both copy") {
   TEST_CASE("what may no longer be read in the midst is asked for from its start") {
     if (testing::reading_is_refused_here()) return;
     offering o;
-    o.offer();
-    REQUIRE(o.own.say_slice(o.told, 0));
-    REQUIRE(o.c.until([&] { return o.taker.bytes_moved > cell_slice_limit; }));
+    o.begin();
     REQUIRE(o.c.link(0, 1).stop_reading());
     o.c.settle();
     CHECK(o.taker.bytes_moved == 0);
@@ -298,9 +302,7 @@ TEST_SUITE("host both copy") {
   TEST_CASE("law 4: what was copied of a send that is given up is no message") {
     if (testing::reading_is_refused_here()) return;
     offering o;
-    o.offer();
-    REQUIRE(o.own.say_slice(o.told, 0));
-    REQUIRE(o.c.until([&] { return o.taker.bytes_moved > cell_slice_limit; }));
+    o.begin();
     using status = shm::offer_sender::status;
     REQUIRE(o.own.link.offers_out().withdraw(o.ticket) == status::withdrawn);
     // Its memory may have another use from now on.
@@ -322,9 +324,7 @@ TEST_SUITE("host both copy") {
     std::vector<std::uint8_t> next(size);
     receive_op second;
     offering o;
-    o.offer();
-    REQUIRE(o.own.say_slice(o.told, 0));
-    REQUIRE(o.c.until([&] { return o.taker.bytes_moved > cell_slice_limit; }));
+    o.begin();
     REQUIRE(o.c.at(0).withdraw(o.taker));
     receive(o.c, second, 0, 1, next);
     // Slices of a pull that has ended are none of the next one's.
