@@ -260,7 +260,7 @@ TEST_SUITE("host both copy") {
 
   TEST_CASE("what slices have brought is not read, and what was read not brought") {
     if (testing::reading_is_refused_here()) return;
-    for (const std::size_t slices : {1, 3, 12}) {
+    for (const std::size_t slices : {1U, 3U, 12U}) {
       CAPTURE(slices);
       offering o;
       o.offer();

@@ -80,9 +80,10 @@ TEST_SUITE("remote memory") {
     std::byte* const target =
         room.data() + (page - reinterpret_cast<std::uintptr_t>(room.data()) % page);
     for (const how by : {how::as_it_chooses, how::in_parts}) {
-      for (const std::size_t behind : {0, 1, 16, 31, 32, 100}) {
-        for (const std::size_t first : {0, 16, 4090}) {
-          for (const std::size_t bytes : {1, 2048, 5000, 32 * 1024, 64 * 1024, 70'000}) {
+      for (const std::size_t behind : {0U, 1U, 16U, 31U, 32U, 100U}) {
+        for (const std::size_t first : {0U, 16U, 4090U}) {
+          for (const std::size_t bytes :
+               {1U, 2048U, 5000U, 32U * 1024U, 64U * 1024U, 70'000U}) {
             CAPTURE(behind);
             CAPTURE(first);
             CAPTURE(bytes);

@@ -41,9 +41,11 @@ struct set_clock {
 template <class Copy>
 void check_every_place(Copy copy) {
   two_places places;
-  for (const std::size_t source : {0, 1, 16, 63, 4080}) {
-    for (const std::size_t target : {0, 1, 16, 17, 31, 32, 47, 64, 1024, 4095}) {
-      for (const std::size_t bytes : {0, 1, 63, 64, 65, 2047, 2048, 2049, 4096, 8192}) {
+  for (const std::size_t source : {0U, 1U, 16U, 63U, 4080U}) {
+    for (const std::size_t target :
+         {0U, 1U, 16U, 17U, 31U, 32U, 47U, 64U, 1024U, 4095U}) {
+      for (const std::size_t bytes :
+           {0U, 1U, 63U, 64U, 65U, 2047U, 2048U, 2049U, 4096U, 8192U}) {
         CAPTURE(source);
         CAPTURE(target);
         CAPTURE(bytes);
