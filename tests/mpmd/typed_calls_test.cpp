@@ -263,7 +263,7 @@ TEST_CASE("graph B75: packed values are read, or refused") {
   for (std::size_t cut = 0; cut < all.size(); ++cut)
     CHECK_THROWS_AS(static_cast<void>(read(all.substr(0, cut))), world_error);
   // Bytes to which no value refers.
-  for (const std::size_t more : {1, 8, 64, 1000})
+  for (const std::size_t more : {1U, 8U, 64U, 1000U})
     CHECK_THROWS_AS(static_cast<void>(read(all + std::string(more, 'x'))), world_error);
   std::string longer = all;
   longer[0] = '\xff';
