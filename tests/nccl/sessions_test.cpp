@@ -237,7 +237,8 @@ task<void> check_kill(const session& s, bool is_matched) {
   auto entering = [&]() -> task<ended_call> {
     co_return co_await error_of(s.call(late, x, 1, 60'000, is_matched).within(30s));
   };
-  const auto [nothing, failed] = co_await when_all(killing(), entering());
+  const auto both = co_await when_all(killing(), entering());
+  const ended_call& failed = std::get<1>(both);
   CHECK(failed.cause == cause::peer_died);
   // What ended a process is waited for, on a machine that is too busy not long enough.
   CHECK_MESSAGE((has(failed.text, "SIGKILL") || has(failed.text, "died")), failed.text);
