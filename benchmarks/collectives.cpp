@@ -1,11 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "collective_data.hpp"
 #include "questions.hpp"
+#include "raw_pages.hpp"
 #include "timing.hpp"
 
 namespace mwbench {
@@ -18,6 +21,8 @@ struct call_figures {
   double p50_us = 0;
   double p99_us = 0;
   double spread = 0;
+  double raw_mean_us = 0;  ///< 0: not measured
+  double raw_p50_us = 0;
   std::uint64_t wrong = 0;
 };
 
@@ -72,6 +77,23 @@ mw::task<timed_calls> calls(mw::world& w, collective_data& d, std::size_t count,
   co_return made;
 }
 
+/// The same by raw pages.
+samples raw_calls(raw_pages& raw, collective_data& d, std::size_t count) {
+  samples us;
+  d.spoil();
+  for (std::size_t i = 0; i < count; ++i) {
+    raw.barrier();
+    const auto begin = now_ns();
+    raw.call(d);
+    us.add(us_since(begin));
+  }
+  raw.barrier();
+  if (d.kind() != collective_kind::barrier && d.wrong() > 0) {
+    throw std::runtime_error("raw pages hold other results than those of the collective");
+  }
+  return us;
+}
+
 /// Returns how many calls fit into the time, as rank 0 finds after a few.
 mw::task<std::size_t> count_for(mw::world& w, collective_data& d, double seconds) {
   co_await calls(w, d, least_calls, false);
@@ -104,9 +126,12 @@ mw::task<call_figures> collect(mw::world& w, call_figures own) {
     all.p50_us = std::max(all.p50_us, of.p50_us);
     all.p99_us = std::max(all.p99_us, of.p99_us);
     all.spread = std::max(all.spread, of.spread);
+    all.raw_mean_us += of.raw_mean_us;
+    all.raw_p50_us = std::max(all.raw_p50_us, of.raw_p50_us);
     all.wrong += of.wrong;
   }
   all.mean_us /= w.size();
+  all.raw_mean_us /= w.size();
   co_return all;
 }
 
@@ -118,7 +143,7 @@ bool has_root(collective_kind kind) noexcept {
 fields row_of(const mw::world& w, std::size_t size, const collective_data& d,
               const call_figures& f) {
   const double gb_s = static_cast<double>(d.bytes()) / f.mean_us / 1e3;
-  return {
+  fields row{
       {"bench", "collectives"},
       {"transport", w.transport()},
       {"kind", name_of(d.kind())},
@@ -136,9 +161,16 @@ fields row_of(const mw::world& w, std::size_t size, const collective_data& d,
       {"p99_us", f.p99_us},
       {"spread", f.spread},
   };
+  if (f.raw_mean_us > 0) {
+    row["raw_us"] = rounded(f.raw_mean_us);
+    row["raw_p50_us"] = f.raw_p50_us;
+  }
+  return row;
 }
 
 mw::task<void> run_kinds(mw::world& w, const collectives_options& o, report& out) {
+  const std::unique_ptr<raw_pages> raw =
+      co_await raw_pages::of(w, w.size() > usable_cpus());
   for (const std::string& name : o.kinds) {
     const collective_kind kind = *collective_kind_named(name);
     const bool has_data = kind != collective_kind::barrier;
@@ -151,8 +183,18 @@ mw::task<void> run_kinds(mw::world& w, const collectives_options& o, report& out
       const std::size_t count = co_await count_for(w, data, o.seconds);
       co_await w.barrier();
       const timed_calls made = co_await calls(w, data, count, o.check);
-      const call_figures own{made.us.mean(), made.us.median(), made.us.p99(),
-                             made.us.spread(), first.wrong + made.wrong};
+      call_figures own{made.us.mean(),
+                       made.us.median(),
+                       made.us.p99(),
+                       made.us.spread(),
+                       0,
+                       0,
+                       first.wrong + made.wrong};
+      if (raw && data.bytes() <= raw_pages::largest) {
+        const samples us = raw_calls(*raw, data, count);
+        own.raw_mean_us = us.mean();
+        own.raw_p50_us = us.median();
+      }
       const call_figures all = co_await collect(w, own);
       if (w.rank() == 0) out.row(row_of(w, size, data, all));
     }

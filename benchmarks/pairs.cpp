@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "questions.hpp"
+#include "raw_pages.hpp"
 #include "timing.hpp"
 
 namespace mwbench {
@@ -17,6 +19,8 @@ struct pair_figures {
   double p50_us = 0;
   double p99_us = 0;
   double round_trips = 0;
+  double raw_mean_us = 0;  ///< 0: not measured
+  double raw_p50_us = 0;
 };
 
 constexpr char more = 'x';
@@ -47,6 +51,29 @@ mw::task<void> echo(mw::world& w, std::span<char> buffer) {
   } while (buffer[0] != last);
 }
 
+/// The same by raw pages.
+void raw_ping(raw_pages& raw, std::span<char> buffer, double seconds,
+              pair_figures& into) {
+  samples halves;
+  const auto begin = now_ns();
+  bool ends = false;
+  while (!ends) {
+    const auto sent = now_ns();
+    ends = us_since(begin) >= seconds * 1e6;
+    buffer[0] = ends ? last : more;
+    raw.ping(std::as_writable_bytes(buffer));
+    halves.add(us_since(sent) / 2);
+  }
+  into.raw_mean_us = us_since(begin) / 2 / static_cast<double>(halves.count());
+  into.raw_p50_us = halves.median();
+}
+
+void raw_echo(raw_pages& raw, std::span<char> buffer) {
+  do {
+    raw.echo(std::as_writable_bytes(buffer));
+  } while (buffer[0] != last);
+}
+
 mw::task<pair_figures> gather(mw::world& all, pair_figures slowest) {
   for (mw::rank_t rank = 2; rank < all.size(); rank += 2) {
     const auto arrived = co_await all.recv_message<pair_figures>(mw::from{rank});
@@ -55,17 +82,41 @@ mw::task<pair_figures> gather(mw::world& all, pair_figures slowest) {
     slowest.p50_us = std::max(slowest.p50_us, of.p50_us);
     slowest.p99_us = std::max(slowest.p99_us, of.p99_us);
     slowest.round_trips += of.round_trips;
+    slowest.raw_mean_us = std::max(slowest.raw_mean_us, of.raw_mean_us);
+    slowest.raw_p50_us = std::max(slowest.raw_p50_us, of.raw_p50_us);
   }
   co_return slowest;
 }
 
 fields row_of(const pairs_options& o, std::size_t size, std::string_view transport,
               const pair_figures& f) {
-  return {
+  fields row{
       {"bench", "pairs"},   {"transport", transport},        {"pairs", o.pairs},
       {"size", size},       {"mean_us", rounded(f.mean_us)}, {"p50_us", f.p50_us},
       {"p99_us", f.p99_us}, {"round_trips", f.round_trips},
   };
+  if (f.raw_mean_us > 0) {
+    row["raw_us"] = rounded(f.raw_mean_us);
+    row["raw_p50_us"] = f.raw_p50_us;
+  }
+  return row;
+}
+
+/// What one process of a pair does in one size; only the first one measures.
+mw::task<pair_figures> run_size(mw::world& all, mw::world& pair, raw_pages* raw,
+                                std::span<char> buffer, double seconds) {
+  const bool measures = pair.rank() == 0;
+  pair_figures own;
+  co_await all.barrier();
+  if (measures) {
+    own = co_await ping(pair, buffer, seconds);
+  } else {
+    co_await echo(pair, buffer);
+  }
+  if (!raw || buffer.size() > raw_pages::largest) co_return own;
+  co_await all.barrier();
+  measures ? raw_ping(*raw, buffer, seconds, own) : raw_echo(*raw, buffer);
+  co_return own;
 }
 
 mw::task<void> take_part(member& m, const pairs_options& o, mw::rank_t rank,
@@ -80,20 +131,17 @@ mw::task<void> take_part(member& m, const pairs_options& o, mw::rank_t rank,
   std::optional<pinned_thread> pinned;
   if (o.pin) pinned.emplace(rank % 2);
   if (rank == 0) out.machine(m.engine());
+  const std::unique_ptr<raw_pages> raw =
+      co_await raw_pages::of(pair, all.size() > usable_cpus());
   std::vector<char> memory(*std::max_element(o.sizes.begin(), o.sizes.end()), more);
   for (const std::size_t size : o.sizes) {
     const std::span<char> buffer = std::span(memory).first(size);
     if (rank == 0) out.progress(fmt::format("{} bytes", size));
-    co_await all.barrier();
-    if (rank % 2 == 1) {
-      co_await echo(pair, buffer);
-      continue;
-    }
-    const pair_figures own = co_await ping(pair, buffer, o.seconds);
+    const pair_figures own = co_await run_size(all, pair, raw.get(), buffer, o.seconds);
     if (rank == 0) {
       const pair_figures slowest = co_await gather(all, own);
       out.row(row_of(o, size, pair.transport(), slowest));
-    } else {
+    } else if (pair.rank() == 0) {
       co_await all.send_message(own, mw::to{0});
     }
   }

@@ -76,7 +76,7 @@ def pairs_at_once_are_told_by_the_slower_one():
     rows = ask("pairs", "--pairs", "2", "--sizes", "8,64K", "--seconds", "0.1")
     assert [row["size"] for row in rows] == [8, 65536], rows
     for row in rows:
-        check_positive(row, "mean_us", "p50_us", "p99_us", "round_trips")
+        check_positive(row, "mean_us", "p50_us", "p99_us", "round_trips", "raw_us", "raw_p50_us")
 
 
 def calls_of_a_session_are_told_and_a_worker_is_replaced():
@@ -105,7 +105,7 @@ def collectives_are_checked_and_told_in_the_terms_of_nccl_tests():
     rows = ask("collectives", "--members", "3", "--sizes", "8,64K", "--seconds", "0.01", "--check")
     assert len(rows) == 17 and len({row["kind"] for row in rows}) == 9, rows
     for row in rows:
-        check_positive(row, "time_us", "p50_us", "p99_us")
+        check_positive(row, "time_us", "p50_us", "p99_us", "raw_us", "raw_p50_us")
         assert row["members"] == 3 and row["p50_us"] <= row["p99_us"] and row["wrong"] == 0, row
         if row["size"] == 65536:
             check_positive(row, "count", "algbw_gb_s", "busbw_gb_s")
@@ -113,7 +113,7 @@ def collectives_are_checked_and_told_in_the_terms_of_nccl_tests():
             assert (row["count"], row["type"], row["redop"]) == (16384, "float32", "sum"), row
             names = list(row)[list(row).index("size"):]
             assert names == ["size", "count", "type", "redop", "root", "time_us", "algbw_gb_s", "busbw_gb_s",
-                             "wrong", "p50_us", "p99_us", "spread"], names
+                             "wrong", "p50_us", "p99_us", "spread", "raw_us", "raw_p50_us"], names
 
 
 def without_peers(program, *options, packages=("openmpi-bin", "mpich", "python3-torch", "--multiworld"),

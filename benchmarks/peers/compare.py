@@ -97,8 +97,8 @@ def print_collectives(rows):
     """The mean counts where members are more than CPUs: who waits for one is seldom, and long."""
     for kind, members in dict.fromkeys((row["kind"], row["members"]) for row in rows):
         chosen = [row for row in rows if (row["kind"], row["members"]) == (kind, members)]
-        what, name = ("time_us", "mean") if members > os.cpu_count() else ("p50_us", "p50")
-        print(table(f"{kind}, {members} members, us ({name})", chosen, what, min))
+        what, raw, name = ("time_us", "raw_us", "mean") if members > os.cpu_count() else ("p50_us", "raw_p50_us", "p50")
+        print(table(f"{kind}, {members} members, us ({name})", chosen, what, min, raw))
 
 
 def main():
@@ -137,10 +137,10 @@ def main():
     if p2p:
         print(table("Half a round trip, us (p50)", p2p, "p50_us", min, "raw_us"))
         print(table("One way, 4 messages under way, GB/s", p2p, "gb_s", max, "raw_gb_s"))
-    for what, title in (("mean_us", "mean"), ("p50_us", "p50"), ("p99_us", "p99")):
+    for what, title, raw in (("mean_us", "mean", "raw_us"), ("p50_us", "p50", "raw_p50_us"), ("p99_us", "p99", None)):
         if pairs:
             print(table(f"Two pairs at once, not pinned, half a round trip, us ({title}, of the "
-                        "slower pair)", pairs, what, min))
+                        "slower pair)", pairs, what, min, raw))
     print_collectives([row for row in rows if row["bench"] == "collectives"])
     note.conclude(about, rows, options.json)
     if options.plot:

@@ -32,6 +32,9 @@ static_assert(
         shm::chunk_states::chunks * shm::chunk_size * 7,
     "a lane of large messages leaves other worlds an eighth of a link's chunks");
 
+constexpr const char* corrupt_position = "a ring position beyond what was sent";
+constexpr const char* corrupt_offer = "an offer's word that a receiver cannot set";
+
 }  // namespace
 
 cell_sender::cell_sender(core& shared, shm::shared_link& link, unsigned slot)
@@ -90,7 +93,7 @@ bool cell_sender::is_full() noexcept {
     case shm::room::enough:
       break;
     case shm::room::corrupt:
-      violation_ = "a ring position beyond what was sent";
+      violation_ = corrupt_position;
       [[fallthrough]];
     case shm::room::full:
       return true;
@@ -281,7 +284,7 @@ bool cell_sender::revoke(pending_send& p) noexcept {
       taken_.push_back(&p);
       return false;
     case status::corrupt:
-      violation_ = "an offer's word that a receiver cannot set";
+      violation_ = corrupt_offer;
       [[fallthrough]];
     default:
       return true;
@@ -369,7 +372,9 @@ bool cell_sender::progress(bool helps) {
 // missing for as long as the receiver rests.
 bool cell_sender::has_room_to_help() noexcept {
   if (violation_ || is_shut_ || !overflow_.empty()) return false;
-  return ring_.reserve(1) == shm::room::enough &&
+  const shm::room has = ring_.reserve(1);
+  if (has == shm::room::corrupt) violation_ = corrupt_position;
+  return has == shm::room::enough &&
          (link_.chunks_out().has_free(chunks_to_help) || link_.may_add_chunks());
 }
 
@@ -397,7 +402,9 @@ void cell_sender::help(int slices) {
     pending_send& p = *helped_.front();
     MW_ASSERT(p.is_read_too && p.at == phase::pulled, "help is given where it was asked");
     // One that is taken says so in its own way.
-    if (link_.offers_out().poll(p.ticket) != shm::offer_sender::status::open) {
+    using status = shm::offer_sender::status;
+    if (const status at = link_.offers_out().poll(p.ticket); at != status::open) {
+      if (at == status::corrupt) violation_ = corrupt_offer;
       helped_.pop_front();
       continue;
     }

@@ -19,15 +19,18 @@ namespace manyworlds::inline v0::detail::host {
 /// Shares the backend's state with its channels and its collectives.
 struct core {
   core(host_backend& backend, reactor& r, backend_listener& events,
-       const host_backend_options& options, rank_t self, rank_t size) noexcept
+       const host_backend_options& options, rank_t self, rank_t size,
+       rank_t on_this_host) noexcept
       : backend(backend),
         home(r),
         events(events),
         options(options),
         self(self),
         size(size),
-        has_cpu_for_each(size <= (options.cpus > 0 ? options.cpus : cpus_online())) {
+        has_cpu_for_each(on_this_host <=
+                         (options.cpus > 0 ? options.cpus : cpus_online())) {
     MW_ASSERT(self >= 0 && self < size, "this process is a member");
+    MW_ASSERT(on_this_host > 0 && on_this_host <= size, "it lives on its host");
   }
   /// Returns the CPUs of this machine. It is asked once: the kernel takes a while.
   [[nodiscard]] static rank_t cpus_online() noexcept;
@@ -39,7 +42,7 @@ struct core {
   const host_backend_options& options;
   const rank_t self;
   const rank_t size;
-  /// Each member may wait on a CPU of its own, if all live on this host. Their number may
+  /// Each member that lives on this host may wait on a CPU of its own. Their number may
   /// change, and all that a world agrees on by it must be told the same.
   const bool has_cpu_for_each;
   /// Limits what may be unreceived of one peer, over all the user's lanes.

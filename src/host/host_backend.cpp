@@ -31,6 +31,15 @@ host_backend_options consistent(host_backend_options o) {
   return o;
 }
 
+/// Counts the members that share this machine's CPUs, this one too. Where a link has no
+/// slot left, a member of the same host has a stream as others do.
+rank_t on_this_host(const std::vector<data_channel>& connections, bool one_host) {
+  if (one_host) return static_cast<rank_t>(connections.size());
+  return 1 + static_cast<rank_t>(
+                 std::count_if(connections.begin(), connections.end(),
+                               [](const data_channel& c) { return c.has_slot(); }));
+}
+
 }  // namespace
 
 rank_t host::core::cpus_online() noexcept {
@@ -51,7 +60,8 @@ host_backend::host_backend(reactor& r, backend_listener& events,
                            const host_backend_options& options, rank_t self,
                            std::vector<data_channel> connections)
     : options_(consistent(options)),
-      core_(*this, r, events, options_, self, static_cast<rank_t>(connections.size())),
+      core_(*this, r, events, options_, self, static_cast<rank_t>(connections.size()),
+            on_this_host(connections, options_.one_host)),
       matcher_(core_.size, options_.known_lanes, *this),
       collectives_(core_) {
   core_.matcher = &matcher_;

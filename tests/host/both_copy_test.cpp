@@ -441,6 +441,55 @@ TEST_SUITE("host both copy") {
     CHECK(a.c[0].events.quiet());
   }
 
+  TEST_CASE("a receiver waits for slices that do not come for microseconds alone") {
+    if (testing::reading_is_refused_here()) return;
+    const auto took = [](bool slice) {
+      offering o;
+      o.offer();
+      if (slice) REQUIRE(o.own.say_slice(o.told, 0));
+      const time_point offered = o.c[0].home->now();
+      REQUIRE(o.c.until([&] { return o.taker.ended(); }));
+      return o.c[0].home->now() - offered;
+    };
+    CHECK(took(true) < took(false) + std::chrono::microseconds(100));
+  }
+
+  TEST_CASE("law 11: an offer's word that no receiver sets is noticed beside help, too") {
+    asked a;
+    const int from_sender = a.own.link.segment().peer_side();
+    auto* const offers = reinterpret_cast<shm::offer_table*>(
+        a.own.link.segment().at(shm::offset::offers(from_sender)));
+    offers->words[a.ticket.index].store(~std::uint64_t{0});
+    a.take_all();
+    a.own.link.wake_peer();
+    REQUIRE(a.c.until([&] { return !a.c[0].events.broken_by.empty(); }));
+    CHECK(a.c[0].events.reason ==
+          "rank 1 sent an offer's word that a receiver cannot set");
+    CHECK(a.c[0].events.cause == cause::protocol_error);
+  }
+
+  TEST_CASE("members of other hosts need none of this host's CPUs") {
+    if (testing::reading_is_refused_here()) return;
+    const auto helped = [](rank_t apart) {
+      const auto sent = pattern(size);
+      std::vector<std::uint8_t> got(size);
+      send_op s;
+      receive_op r;
+      cluster c(4, ground::shared_simulated, with_cpus(2), 1, true, apart);
+      receive(c, r, 1, 0, got);
+      send(c, s, 0, 1, sent);
+      std::size_t most = 0;
+      REQUIRE(c.until([&] {
+        if (!s.ended()) most = std::max<std::size_t>(most, s.bytes_moved);
+        return s.ended() && r.ended();
+      }));
+      CHECK(got == sent);
+      return most;
+    };
+    CHECK(helped(2) > 0);
+    CHECK(helped(1) == 0);
+  }
+
   TEST_CASE("with fewer CPUs than members none is asked for help") {
     if (testing::reading_is_refused_here()) return;
     offering o(1);

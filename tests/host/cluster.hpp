@@ -38,9 +38,10 @@ struct member {
 
 class cluster {
  public:
+  /// Of members that share memory the last `apart` do not: they live elsewhere.
   explicit cluster(rank_t size, ground where = ground::epoll,
                    host_backend_options options = {}, std::uint64_t seed = 1,
-                   bool with_backends = true);
+                   bool with_backends = true, rank_t apart = 0);
   ~cluster() { end(); }
 
   member& operator[](rank_t rank) { return *members_[static_cast<std::size_t>(rank)]; }
@@ -121,10 +122,12 @@ class cluster {
 };
 
 inline cluster::cluster(rank_t size, ground where, host_backend_options options,
-                        std::uint64_t seed, bool with_backends)
+                        std::uint64_t seed, bool with_backends, rank_t apart)
     : where_(where) {
   if (where != ground::shared_in_runs) options.unasked_in_memory = shm::chunk_size;
   if (is_simulated(where)) {
+    // A seed does the same on each machine.
+    if (options.cpus == 0) options.cpus = 2;
     simulation_options network;
     // Who is being read stays awake for a while: time must pass meanwhile.
     if (is_shared(where)) network.longest_turn = std::chrono::microseconds(2);
@@ -149,7 +152,9 @@ inline cluster::cluster(rank_t size, ground where, host_backend_options options,
     links_.emplace_back(static_cast<std::size_t>(size));
   }
   for (rank_t a = 0; a < size; ++a) {
-    for (rank_t b = a + 1; b < size; ++b) is_shared(where) ? share(a, b) : connect(a, b);
+    for (rank_t b = a + 1; b < size; ++b) {
+      is_shared(where) && b < size - apart ? share(a, b) : connect(a, b);
+    }
   }
   if (!with_backends) return;
   for (rank_t rank = 0; rank < size; ++rank) {
