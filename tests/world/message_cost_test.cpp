@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -268,6 +269,52 @@ TEST_CASE("a receive of what is there needs no wait, whatever it takes") {
   };
   pair.run(tell, take);
   CHECK(without_wait == 4);
+}
+
+TEST_CASE(
+    "laws 5 and 9: a loop of receives that need no wait keeps no other task waiting") {
+  constexpr int messages = 1000;
+  constexpr int most_in_a_row = 256;
+  one_thread pair;
+  pair.form();
+  warm_up(pair);
+  int in_a_row = 0;
+  int longest = 0;
+  int turns_of_other = 0;
+  bool over = false;
+  auto hear_all = [&](world& w) -> task<void> {
+    word x = 0;
+    constexpr lane on{4};
+    constexpr lane last{5};
+    // The first names its lane, and when the last is here, all are.
+    co_await w.recv(object(x), from{0}, on);
+    co_await w.recv(object(x), from{0}, last);
+    auto beside = [&]() -> task<void> {
+      while (!over) {
+        ++turns_of_other;
+        in_a_row = 0;
+        co_await yield();
+      }
+    };
+    auto loop = [&]() -> task<void> {
+      for (int i = 1; i < messages; ++i) {
+        co_await w.recv(object(x), from{0}, on);
+        longest = std::max(longest, ++in_a_row);
+      }
+      over = true;
+    };
+    co_await when_all(beside(), loop());
+  };
+  auto tell_all = [&](world& w) -> task<void> {
+    const word x = 1;
+    for (int i = 0; i < messages; ++i) co_await w.send(object(x), to{1}, lane{4});
+    co_await w.send(object(x), to{1}, lane{5});
+  };
+  pair.run(tell_all, hear_all);
+  CHECK(longest <= most_in_a_row);
+  // All of them were here: without a limit they would be received in one go.
+  CHECK(longest > most_in_a_row / 2);
+  CHECK(turns_of_other >= messages / most_in_a_row);
 }
 
 #if defined(__x86_64__)
