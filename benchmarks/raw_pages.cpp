@@ -16,16 +16,16 @@ namespace mwbench {
 
 namespace {
 
-constexpr mw::lane on{1'000'002};
+constexpr mw::lane place_of_pages{1'000'002};
 
-[[noreturn]] void fail(const char* what) {
+[[noreturn]] void cannot(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
 /// A descriptor of this process's memory, which others open by its place.
 struct descriptor {
   explicit descriptor(int opened) : fd(opened) {
-    if (fd < 0) fail("opening shared pages");
+    if (fd < 0) cannot("opening shared pages");
   }
   descriptor(const descriptor&) = delete;
   descriptor& operator=(const descriptor&) = delete;
@@ -33,36 +33,36 @@ struct descriptor {
   int fd;
 };
 
-struct place {
+struct pages_place {
   pid_t pid;
   int fd;
 };
 
-void* map(int fd, std::size_t bytes) {
+void* map_pages(int fd, std::size_t bytes) {
   void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (mapped == MAP_FAILED) fail("mapping shared pages");
+  if (mapped == MAP_FAILED) cannot("mapping shared pages");
   return mapped;
 }
 
 /// Rank 0 keeps its descriptor until all others have opened it.
 mw::task<void*> made_by_first(mw::world& w, std::size_t bytes) {
   const descriptor memory(::memfd_create("mwbench-pages", MFD_CLOEXEC));
-  if (::ftruncate(memory.fd, static_cast<off_t>(bytes)) != 0) fail("ftruncate");
-  const place where{::getpid(), memory.fd};
+  if (::ftruncate(memory.fd, static_cast<off_t>(bytes)) != 0) cannot("ftruncate");
+  const pages_place where{::getpid(), memory.fd};
   for (mw::rank_t rank = 1; rank < w.size(); ++rank) {
-    co_await w.send_message(where, mw::to{rank}, on);
+    co_await w.send_message(where, mw::to{rank}, place_of_pages);
   }
-  void* const mapped = map(memory.fd, bytes);
+  void* const mapped = map_pages(memory.fd, bytes);
   co_await w.barrier();
   co_return mapped;
 }
 
 mw::task<void*> opened_by_others(mw::world& w, std::size_t bytes) {
-  const auto told = co_await w.recv_message<place>(mw::from{0}, on);
+  const auto told = co_await w.recv_message<pages_place>(mw::from{0}, place_of_pages);
   const std::string path =
       "/proc/" + std::to_string(told.head.pid) + "/fd/" + std::to_string(told.head.fd);
   const descriptor memory(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  void* const mapped = map(memory.fd, bytes);
+  void* const mapped = map_pages(memory.fd, bytes);
   co_await w.barrier();
   co_return mapped;
 }

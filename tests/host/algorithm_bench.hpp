@@ -39,7 +39,7 @@ class algorithm_bench final : host::schedule_port {
  private:
   struct bench_core final : host::core {
     bench_core(member& m, host_backend& by, rank_t self, rank_t size)
-        : core(by, *m.home, m.events, options_, self, size) {}
+        : core(by, *m.home, m.events, options_, self, size, size) {}
 
    private:
     host_backend_options options_;
