@@ -470,12 +470,12 @@ TEST_SUITE("host both copy") {
 
   TEST_CASE("members of other hosts need none of this host's CPUs") {
     if (testing::reading_is_refused_here()) return;
-    const auto helped = [](rank_t apart) {
+    const auto helped = [](rank_t apart, std::uint64_t seed) {
       const auto sent = pattern(size);
       std::vector<std::uint8_t> got(size);
       send_op s;
       receive_op r;
-      cluster c(4, ground::shared_simulated, with_cpus(2), 1, true, apart);
+      cluster c(4, ground::shared_simulated, with_cpus(2), seed, true, apart);
       receive(c, r, 1, 0, got);
       send(c, s, 0, 1, sent);
       std::size_t most = 0;
@@ -486,8 +486,15 @@ TEST_SUITE("host both copy") {
       CHECK(got == sent);
       return most;
     };
-    CHECK(helped(2) > 0);
-    CHECK(helped(1) == 0);
+    // By seed, a sender may sleep before it is asked.
+    const auto ever_helped = [&](rank_t apart) {
+      std::size_t most = 0;
+      for (std::uint64_t seed = 1; seed <= 10; ++seed)
+        most = std::max(most, helped(apart, seed));
+      return most > 0;
+    };
+    CHECK(ever_helped(2));
+    CHECK_FALSE(ever_helped(1));
   }
 
   TEST_CASE("with fewer CPUs than members none is asked for help") {

@@ -311,7 +311,8 @@ TEST_CASE(
     co_await w.send(object(x), to{1}, lane{5});
   };
   pair.run(tell_all, hear_all);
-  CHECK(longest <= most_in_a_row);
+  // The last of a turn ends with the next one.
+  CHECK(longest <= most_in_a_row + 1);
   // All of them were here: without a limit they would be received in one go.
   CHECK(longest > most_in_a_row / 2);
   CHECK(turns_of_other >= messages / most_in_a_row);
