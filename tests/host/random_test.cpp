@@ -59,7 +59,8 @@ host_backend_options narrowest() {
 /// A tenth of MANYWORLDS_TEST_SEEDS: each has three members and 60 steps, several times.
 std::uint64_t seeds(std::uint64_t least) {
   const char* const wanted = std::getenv("MANYWORLDS_TEST_SEEDS");
-  return wanted ? std::max(least, std::strtoull(wanted, nullptr, 10) / 10ULL) : least;
+  return wanted ? std::max<std::uint64_t>(least, std::strtoull(wanted, nullptr, 10) / 10)
+                : least;
 }
 
 void run(ground where, std::uint64_t seed,
