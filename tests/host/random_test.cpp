@@ -108,6 +108,11 @@ void run(ground where, std::uint64_t seed,
     }
     c.sim().run_for(std::chrono::microseconds(dice() % 400));
   }
+  // What was given up last may be announced, and be gone when a receive comes.
+  REQUIRE(c.until([&] {
+    return std::all_of(sends.begin(), sends.end(),
+                       [](auto& p) { return !p.given_up || p.op.ended(); });
+  }));
   // Receives for all that is left.
   for (std::size_t l = 0; l < lane_count; ++l) {
     for (rank_t from = 0; from < 2; ++from) {
