@@ -168,9 +168,8 @@ fields row_of(const mw::world& w, std::size_t size, const collective_data& d,
   return row;
 }
 
-mw::task<void> run_kinds(mw::world& w, const collectives_options& o, report& out) {
-  const std::unique_ptr<raw_pages> raw =
-      co_await raw_pages::of(w, w.size() > usable_cpus());
+mw::task<void> run_kinds(mw::world& w, raw_pages* raw, const collectives_options& o,
+                         report& out) {
   for (const std::string& name : o.kinds) {
     const collective_kind kind = *collective_kind_named(name);
     const bool has_data = kind != collective_kind::barrier;
@@ -206,11 +205,14 @@ mw::task<void> take_part(member& m, const collectives_options& o, mw::rank_t ran
   std::vector<mw::world> worlds;
   worlds.push_back(m.describe("collectives", rank, o.members));
   co_await form_all(worlds);
+  // Asked before this thread is pinned to one of them.
+  const std::unique_ptr<raw_pages> raw =
+      co_await raw_pages::of(worlds[0], o.members > usable_cpus());
   // Do not pin earlier: the service thread would inherit it.
   std::optional<pinned_thread> pinned;
   if (o.pin) pinned.emplace(rank);
   if (rank == 0) out.machine(m.engine());
-  co_await run_kinds(worlds[0], o, out);
+  co_await run_kinds(worlds[0], raw.get(), o, out);
   co_await leave_all(worlds);
 }
 

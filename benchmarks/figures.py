@@ -145,7 +145,8 @@ def collectives(members, what):
     heads = ["bytes"] + [head for kind in kinds for head in (f"{kind}: ours", "raw", "MPI", "Gloo")]
     return table(heads, [
         [human(size)] + [number(figure) for kind in kinds for figure in (
-            value[kind, OURS, size], raw.get((kind, size)), min(value[kind, who, size] for who in MPIS), value[kind, "Gloo", size])]
+            value[kind, OURS, size], raw.get((kind, size)), min(value[kind, who, size] for who in MPIS),
+            value[kind, "Gloo", size])]
         for size in sizes])
 
 

@@ -127,12 +127,13 @@ mw::task<void> take_part(member& m, const pairs_options& o, mw::rank_t rank,
   co_await form_all(worlds);
   mw::world& all = worlds[0];
   mw::world& pair = worlds[1];
+  // Asked before this thread is pinned to one of them.
+  const std::unique_ptr<raw_pages> raw =
+      co_await raw_pages::of(pair, all.size() > usable_cpus());
   // Do not pin earlier: the service thread would inherit it.
   std::optional<pinned_thread> pinned;
   if (o.pin) pinned.emplace(rank % 2);
   if (rank == 0) out.machine(m.engine());
-  const std::unique_ptr<raw_pages> raw =
-      co_await raw_pages::of(pair, all.size() > usable_cpus());
   std::vector<char> memory(*std::max_element(o.sizes.begin(), o.sizes.end()), more);
   for (const std::size_t size : o.sizes) {
     const std::span<char> buffer = std::span(memory).first(size);

@@ -53,6 +53,7 @@ class raw_pages {
       : pages_(pages), rank_(rank), members_(members), takes_turns_(takes_turns) {}
 
   void show(std::span<const std::byte> bytes);
+  /// Without a deadline: a member that is gone ends them all (`bound_this_process`).
   void await(mw::rank_t member, std::size_t bytes) const;
   /// `whole` is how much that member shows in this call: it says where it stands.
   template <class Use>
