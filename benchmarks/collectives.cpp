@@ -94,22 +94,42 @@ samples raw_calls(raw_pages& raw, collective_data& d, std::size_t count) {
   return us;
 }
 
-/// Returns how many calls fit into the time, as rank 0 finds after a few.
-mw::task<std::size_t> count_for(mw::world& w, collective_data& d, double seconds) {
-  co_await calls(w, d, least_calls, false);
-  const auto begin = now_ns();
-  co_await calls(w, d, least_calls, false);
-  const double each = us_since(begin) / static_cast<double>(least_calls);
-  const double fit = std::min(seconds * 1e6 / each, most_calls);
-  std::uint64_t count = std::max(static_cast<std::size_t>(fit), least_calls);
+/// How many calls come next, as rank 0 has found.
+struct next_calls {
+  std::uint64_t count;
+  bool fill_the_time;
+};
+
+mw::task<next_calls> as_first_says(mw::world& w, next_calls found) {
   if (w.rank() != 0) {
-    co_await w.recv(mw::object(count), mw::from{0});
-    co_return count;
+    co_await w.recv(mw::object(found), mw::from{0});
+    co_return found;
   }
   for (mw::rank_t rank = 1; rank < w.size(); ++rank) {
-    co_await w.send(mw::object(count), mw::to{rank});
+    co_await w.send(mw::object(found), mw::to{rank});
   }
-  co_return count;
+  co_return found;
+}
+
+/// Returns how many calls fit into the time. They are counted by calls that last an
+/// eighth of it: members that have just begun still start up, and sleep in place of
+/// taking turns (of 32 members the first ten barriers take 20 times as long as later
+/// ones).
+mw::task<std::size_t> count_for(mw::world& w, collective_data& d, double seconds) {
+  constexpr std::uint64_t growth = 8;
+  next_calls next{least_calls, false};
+  while (!next.fill_the_time) {
+    const auto begin = now_ns();
+    co_await calls(w, d, next.count, false);
+    const double took_us = us_since(begin);
+    const double fit =
+        std::min(seconds * 1e6 * static_cast<double>(next.count) / took_us, most_calls);
+    const auto fitting = std::max(static_cast<std::size_t>(fit), least_calls);
+    next.fill_the_time = took_us > seconds * 1e6 / growth || next.count >= fitting;
+    next.count = next.fill_the_time ? fitting : std::min(fitting, growth * next.count);
+    next = co_await as_first_says(w, next);
+  }
+  co_return next.count;
 }
 
 /// At rank 0: the mean of all members, and the slowest one's quantiles.

@@ -131,6 +131,7 @@ void page_collective::use(page_set pages) {
     words_.push_back(other ? &other->words() : &pages_.own->words());
   }
   known_.resize(words_.size());
+  taken_.resize(words_.size());
   group_ = shm::page_group(pages_.own->words(), words_, known_,
                            static_cast<std::size_t>(core_.self));
 }
@@ -313,7 +314,8 @@ void page_collective::publish() {
   given_ = {at, now};
   group_.publish(number_, schedule_.signature().word(), gives);
   is_published_ = true;
-  group_.wake_sleepers(number_, [this](std::size_t rank) {
+  const bool is_root = reads_ == reads::none && schedule_.shape().root == core_.self;
+  group_.wake_sleepers(number_, is_root, [this](std::size_t rank) {
     links_.link_to(static_cast<rank_t>(rank))->wake_sleeper();
   });
   if (round_at_ > 0 || !is_contradicted()) copy_own();
@@ -329,7 +331,14 @@ bool page_collective::is_contradicted() {
     const shm::page_look seen = group_.look(static_cast<std::size_t>(rank), number_);
     if (seen.number != number_) continue;
     const collective_signature theirs(seen.signature);
-    if (schedule_.signature().agrees_with(theirs)) continue;
+    if (schedule_.signature().agrees_with(theirs)) {
+      // Nothing is left to be taken. With many members on few CPUs each entry has left
+      // the caches before a second look.
+      if (schedule_.shape().kind == operation_kind::barrier && seen.bytes == 0) {
+        taken_[static_cast<std::size_t>(rank)] = number_;
+      }
+      continue;
+    }
     fail(rank, cause::mismatch, {}, theirs);
     return true;
   }
@@ -394,6 +403,7 @@ bool page_collective::take_from(rank_t rank) {
     if (reduces(schedule_.shape().kind)) take_payload(rank, given_);
     return true;
   }
+  if (taken_[static_cast<std::size_t>(rank)] == number_) return true;
   std::span<const std::byte> payload;
   const looked found = look_at(rank, payload);
   if (found == looked::entered) take_payload(rank, payload);

@@ -97,6 +97,8 @@ class page_collective final : private poller {
   page_set pages_;
   std::vector<const shm::page_words*> words_;
   std::vector<std::uint64_t> known_;
+  /// The last barrier of each member that needs no second look.
+  std::vector<std::uint64_t> taken_;
   shm::page_group group_;
   /// The number of the page collective under way, or of the last one: pages count their
   /// own.

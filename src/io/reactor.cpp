@@ -83,26 +83,6 @@ void reactor::wake() noexcept {
   posting_.fetch_sub(1, std::memory_order_release);
 }
 
-void reactor::add(poller& p) noexcept {
-  MW_ASSERT(!p.previous_ && !p.next_ && pollers_ != &p, "a poller is registered once");
-  p.previous_ = nullptr;
-  p.next_ = pollers_;
-  if (pollers_) pollers_->previous_ = &p;
-  pollers_ = &p;
-}
-
-void reactor::remove(poller& p) noexcept {
-  MW_ASSERT((p.previous_ ? p.previous_->next_ : pollers_) == &p &&
-                (!p.next_ || p.next_->previous_ == &p),
-            "a poller is removed from the reactor that it is registered with");
-  if (next_poller_ == &p) next_poller_ = p.next_;
-  if (first_poller_ == &p) first_poller_ = p.next_;
-  (p.previous_ ? p.previous_->next_ : pollers_) = p.next_;
-  if (p.next_) p.next_->previous_ = p.previous_;
-  p.next_ = p.previous_ = nullptr;
-  p.asked_ = false;
-}
-
 bool reactor::turn() noexcept {
   const bool did = take_turn();
   // What the caller does next belongs to no turn.
@@ -206,24 +186,13 @@ bool reactor::run_ready() noexcept {
 }
 
 bool reactor::poll_pollers() noexcept {
-  bool did = false;
-  poller* const first = std::exchange(first_poller_, nullptr);
-  for (poller* p = first ? first : pollers_; p; p = next_poller_) {
-    // A poller may remove itself, or any other, as it is polled.
-    next_poller_ = p->next_;
-    const work_kind looks = p->looks_;
-    if (!p->poll()) continue;
-    did = true;
+  const bool did = pollers_.look([this](work_kind looks) {
     // A brief look is noted later: a task may wait for what it brought.
     if (looks != work_kind::brief) note_step(looks);
-    if (is_turn_used_up()) {
-      first_poller_ = next_poller_;
-      break;
-    }
-  }
+    return is_turn_used_up();
+  });
   pollers_found_ |= did;
-  // The pollers before the first have not been asked.
-  return did || first;
+  return did;
 }
 
 }  // namespace manyworlds::inline v0::detail

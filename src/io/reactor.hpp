@@ -9,40 +9,13 @@
 
 #include "io/cpu_binding.hpp"
 #include "io/engine.hpp"
+#include "io/poller_list.hpp"
 #include "io/turn_meter.hpp"
 #include "io/work_inbox.hpp"
 #include "manyworlds/coro/executor.hpp"
 #include "manyworlds/detail/assertion.hpp"
 
 namespace manyworlds::inline v0::detail {
-
-/// Something that must be looked at rather than waited for: rings in shared memory,
-/// device events. The reactor looks at it in each turn, so all the time while it spins,
-/// and asks it before it sleeps.
-class poller {
- public:
-  /// Looks once. Returns true if it made progress.
-  virtual bool poll() noexcept = 0;
-  /// Arms a wake-up (`reactor::wake`) and looks again. Returns true if the reactor may
-  /// sleep. A poller that cannot wake the reactor sets `limit` to the longest time that
-  /// it may sleep.
-  virtual bool prepare_sleep(std::optional<duration>& limit) noexcept = 0;
-  /// Called when the reactor woke up.
-  virtual void cancel_sleep() noexcept = 0;
-
- protected:
-  /// `brief` means that what a look finds mostly takes less than a look at the clock. The
-  /// poller reports the exceptions (`reactor::note_long_step`).
-  explicit poller(work_kind looks = work_kind::library) noexcept : looks_(looks) {}
-  ~poller() = default;
-
- private:
-  friend class reactor;
-  const work_kind looks_;
-  poller* next_ = nullptr;
-  poller* previous_ = nullptr;
-  bool asked_ = false;
-};
 
 /// Returns how long a reactor should spin on this machine. It is zero where the machine
 /// has one CPU, or the control group's quota is below two: a spin then uses up what the
@@ -94,9 +67,9 @@ class reactor final : public executor {
   [[nodiscard]] network& sockets() noexcept { return engine_->sockets(); }
 
   /// Registers a poller. Precondition: it is not registered.
-  void add(poller& p) noexcept;
+  void add(poller& p) noexcept { pollers_.add(p); }
   /// Removes a poller, also while pollers are polled. Precondition: it is registered.
-  void remove(poller& p) noexcept;
+  void remove(poller& p) noexcept { pollers_.remove(p); }
 
   /// Queues work for the next turn, behind what is ready then. It serves code that does
   /// something long in slices: what `schedule` queues may run many times in one turn.
@@ -197,6 +170,11 @@ class reactor final : public executor {
     return spin_is_held_.load(std::memory_order_relaxed) ? duration::zero()
                                                          : options_.spin;
   }
+  /// Says how many peers' reactors are on this machine, so that a yield to many of them
+  /// is told from one to a thread that computes. Thread: any.
+  void note_peers_here(unsigned count) noexcept {
+    peers_here_.store(count, std::memory_order_relaxed);
+  }
   [[nodiscard]] bool is_spinning_held() const noexcept {
     return spin_is_held_.load(std::memory_order_relaxed);
   }
@@ -256,9 +234,7 @@ class reactor final : public executor {
   work_queue ready_;
   work_queue next_turn_;
   work_inbox inbox_;
-  poller* pollers_ = nullptr;
-  poller* next_poller_ = nullptr;
-  poller* first_poller_ = nullptr;  ///< to look at first: the turn before was used up
+  poller_list pollers_;
   bool sleep_prepared_ = false;
   bool pollers_found_ = false;  ///< something since the engine was asked
   unsigned turns_without_engine_ = 0;
@@ -277,6 +253,7 @@ class reactor final : public executor {
   std::atomic<std::uint64_t> turns_{0};
   std::atomic<bool> parked_{false};
   std::atomic<bool> spin_is_held_{false};
+  std::atomic<unsigned> peers_here_{0};
   /// The kernel's number of its thread; 0 before it is known.
   std::atomic<int> thread_{0};
   std::atomic<int> loose_requests_{0};

@@ -340,11 +340,13 @@ void endpoint::beat_once() {
   const std::uint64_t progress = user_ ? user_->turns() + beats_parked_ : 0;
   const cpu_binding cpu = user_ ? user_->binding() : cpu_binding();
   bool shares_only_cpu = false;
+  unsigned peers_here = 0;
   for (const auto& l : links()) {
     if (was_late) l->note_heard(now);
     l->local().return_slots();
     l->beat(progress, cpu, beat_is_due);
     shares_only_cpu |= shares_only_cpu_with(*l, cpu);
+    peers_here += l->local().shares_memory() ? 1 : 0;
     const auto e = entry_of(l->peer().id);
     // While we did not look, we neither read the peer's answer nor saw that the link was
     // in use.
@@ -365,6 +367,7 @@ void endpoint::beat_once() {
     const auto& e = each.second;
     return !e->up && !e->dialling && e.use_count() == 1;
   });
+  if (user_) user_->note_peers_here(peers_here);
   if (user_ && adapts_spin_) user_->hold_spinning(shares_only_cpu);
   told_.examine_silence(now);
 }

@@ -117,23 +117,22 @@ class basic_page_group {
     Memory::full_fence();
   }
   /// Calls `wake(rank)` for each member that sleeps until `number` was published, which
-  /// it was. Where one waits for several members, the last of them wakes it.
+  /// it was. Where one waits for several members, the last of them wakes it, so the
+  /// others do not look at who sleeps. `is_root` says that members may wait for this one
+  /// alone.
   template <class Wake>
-  void wake_sleepers(std::uint64_t number, Wake wake) noexcept {
-    bool has_looked = false;
-    bool is_last = false;
+  void wake_sleepers(std::uint64_t number, bool is_root, Wake wake) noexcept {
+    // The last one is behind all fences of publish(), so it finds all entries, and each
+    // sleeper that has not found them itself.
+    const bool is_last = all_have_entered(number);
+    if (!is_last && !is_root) return;
     for (std::size_t rank = 0; rank < all_.size(); ++rank) {
       if (rank == self_) continue;
       const std::uint64_t waits = all_[rank]->waits.load(std::memory_order_relaxed);
       if (waits == 0) [[likely]]
         continue;
-      if (waits == page_wait::for_all(number)) {
-        if (!has_looked) {
-          has_looked = true;
-          is_last = all_have_entered(number);
-        }
-        if (is_last) wake(rank);
-      } else if (waits == page_wait::for_member(self_, number)) {
+      if ((is_last && waits == page_wait::for_all(number)) ||
+          waits == page_wait::for_member(self_, number)) {
         wake(rank);
       }
     }

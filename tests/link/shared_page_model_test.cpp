@@ -61,9 +61,10 @@ struct paged_world {
       group.cancel_sleep();
     }
   }
-  void enter(small_group& group, std::uint64_t number) {
+  void enter(small_group& group, std::uint64_t number, bool is_root = false) {
     group.publish(number, signature_of(number), bytes_of(number));
-    group.wake_sleepers(number, [this](std::size_t rank) { sockets[rank].write(); });
+    group.wake_sleepers(number, is_root,
+                        [this](std::size_t rank) { sockets[rank].write(); });
   }
 };
 
@@ -117,7 +118,7 @@ verdict page_broadcasts(memory_model model, mutation planted, std::uint64_t last
           world.wait(group, self, shm::page_wait::for_all(room),
                      [&] { return group.all_have_entered(room); });
         }
-        world.enter(group, number);
+        world.enter(group, number, self == 0);
         if (self == 0) continue;
         world.wait(group, self, shm::page_wait::for_member(0, number),
                    [&] { return group.has_entered(0, number); });
