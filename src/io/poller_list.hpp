@@ -73,10 +73,11 @@ class poller_list {
   /// poller (law 9). Returns whether anything was found, or some have not been looked at.
   template <class IsEnough>
   bool look(IsEnough&& is_enough) noexcept {
-    // A quiet one that finds something is no longer quiet, so they hold up no others.
-    if (quiet_ && look_at_quiet(is_enough)) [[unlikely]]
-      return true;
     bool did = false;
+    if (quiet_) [[unlikely]] {
+      // One that finds something is no longer quiet, so they hold up no others.
+      if (look_at_quiet(is_enough, did)) return true;
+    }
     poller* const first = std::exchange(first_, nullptr);
     for (poller* p = first ? first : busy_; p; p = next_) {
       next_ = p->next_;
@@ -134,7 +135,7 @@ class poller_list {
 
   /// Returns whether the turn is used up.
   template <class IsEnough>
-  bool look_at_quiet(IsEnough& is_enough) noexcept {
+  bool look_at_quiet(IsEnough& is_enough, bool& did) noexcept {
     const unsigned all = quiet_count_;
     unsigned looks = std::exchange(looks_at_all_, false)
                          ? all
@@ -144,6 +145,7 @@ class poller_list {
       next_quiet_ = p.next_;
       const work_kind kind = p.looks_;
       if (!look_at(p)) continue;
+      did = true;
       if (current_) {
         p.empty_looks_ = 0;
         move(p, false);
