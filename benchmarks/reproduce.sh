@@ -94,6 +94,7 @@ if [ $quick = yes ]; then
       --kinds broadcast,all_reduce,all_gather,barrier --collective-sizes 8,64K,1M \
       --collective-seconds 0.05 "${few[@]}"
   done
+  compare barriers compare.py --question collectives --members 8 --kinds barrier --collective-seconds 0.2 "${few[@]}"
   ask_ourselves worlds 'worlds --rounds 1 --sizes 4,324,8748,236196'
   compare session session.py --workers 1,2 --count 200 --rounds 1
   compare fail fail.py --kills 1 --stops 1 --stop-limit 8
@@ -118,6 +119,7 @@ else
   compare collectives-2 compare.py --question collectives --members 2 "${sizes[@]}" --rounds 3
   # Two rounds: on two CPUs MPICH alone takes minutes for each.
   compare collectives-4 compare.py --question collectives --members 4 "${sizes[@]}" --rounds 2
+  compare barriers compare.py --question collectives --members 8,16,32 --kinds barrier --collective-seconds 1 --rounds 2
   ask_ourselves memory-kinds 'p2p --pin --sizes 256M' 'p2p --pin --sizes 256M --views 16384' \
     'p2p --pin --sizes 64K,1M,16M,64M --shared-buffers'
   compare tcp compare.py --question tcp --rounds 3 --inner-rounds 1

@@ -57,6 +57,21 @@ def above_raw(rows, what, raw, size):
             yield row[what] - row[raw], human(row["size"])
 
 
+def by_members(rows, what):
+    """Who to figures, of each number of members."""
+    found = {}
+    for row in rows:
+        if row.get(what) is not None and "who" in row:
+            found.setdefault((0, f"{row['members']} members"), {})[row["who"]] = row[what]
+    return found
+
+
+def ours_among(figures, where):
+    for (size, kind), of in figures.items():
+        if OURS in of and place(size, kind) == where:
+            yield of[OURS], ""
+
+
 def figures_of(rows, bench, what, where=lambda row: "", **wanted):
     for row in rows:
         if row["bench"] == bench and all(row[name] == value for name, value in wanted.items()):
@@ -112,6 +127,12 @@ def of_collectives(folder):
         yield f"{members} members, below 64 KiB: Gloo by ours", at_least(10, gloo)
         yield f"{members} members, up to 1 MiB, by the better MPI", at_most(1, against(times, MPIS, (0, MIB)))
         yield f"{members} members, above, by the better MPI", at_most(1.25, against(times, MPIS, (MIB + 1, 1 << 40)))
+        limit = {2: 0.25, 4: 2.5}[members]
+        yield f"{members} members, a barrier", at_most(limit, ours_among(times, "barrier"), " us")
+    many = by_members(rows_in(folder, "barriers"), "time_us")
+    yield "32 members, a barrier", at_most(1000, ours_among(many, "32 members"), " us")
+    yield "two pairs at once, 8 B one way", at_most(
+        0.95, ours_among(by_size(rows_in(folder, "pairs"), "time_us"), "8 B"), " us")
 
 
 def of_worlds(folder):
@@ -121,6 +142,8 @@ def of_worlds(folder):
     life = rows_in(folder, "life")
     yield "forming a world", at_most(5, figures_of(life, "form", "form_ms", store="tcp", worlds=1), " ms")
     yield "forming 64 at once", at_most(100, figures_of(life, "form", "form_ms", store="tcp", worlds=64), " ms")
+    for what, limit in (("8 B sent and received", 200), ("8 B sent to 8 members", 1000)):
+        yield f"{what}, CPU", at_most(limit, figures_of(life, "await", "ns", what=what), " ns")
     yield "1,000 receives parked in 64 worlds, of a core", at_most(
         1, [*figures_of(life, "idle", "cpu_percent"), *figures_of(life, "idle", "peer_cpu_percent")], " %")
     memory = ((row["used_own_kib"] + row["used_shared_kib"], f"{row['transport']}, {row['worlds']} worlds")

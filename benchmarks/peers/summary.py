@@ -10,7 +10,7 @@ from tables import rows_in
 # A line that another CPU has: below it the two share a core or a cache.
 NEAR_US = 0.15
 TITLES = {"p2p": "Two processes", "pairs": "Two pairs at once", "collectives-2": "Collectives of two",
-          "collectives-4": "Collectives of four", "worlds": "Many worlds against one",
+          "collectives-4": "Collectives of four", "barriers": "Barriers of many members on few CPUs", "worlds": "Many worlds against one",
           "session": "Calls of a session", "sessions": "A session with workers that are killed, or idle",
           "fail": "A member is killed or stopped, beside the peers",
           "recovery": "A member is killed, stopped or cut off: its worlds, and those beside",

@@ -81,6 +81,7 @@ frame sender::announcement(const outgoing_lane& l, const operation& op, bool eag
   f.id = ++last_id_;
   f.word = op.user.value();
   f.bytes = op.source.total_bytes();
+  if (eager) f.generation = eager_flags(op);
   return f;
 }
 
@@ -100,7 +101,6 @@ void sender::announce(outgoing_lane& l, operation& op) {
   const std::size_t whole = whole_bytes(op);
   frame f = announcement(l, op, eager);
   if (eager) {
-    f.generation = eager_flags(op);
     if (op.delivered) f.generation |= eager_wants_taken;
   } else {
     f.generation = may_be_kept(op) ? offer_may_be_kept : 0;
@@ -141,7 +141,7 @@ void sender::announce_granted(outgoing_lane& l, operation& op) {
   const bool eager = is_eager_if_granted(op);
   frame f = announcement(l, op, eager);
   if (eager) {
-    f.generation = eager_flags(op) | eager_granted | eager_wants_taken;
+    f.generation |= eager_granted | eager_wants_taken;
   } else {
     f.generation = offer_granted;
   }

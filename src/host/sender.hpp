@@ -183,6 +183,9 @@ class sender {
     return may_go_on_ && !blocked_.empty();
   }
   [[nodiscard]] std::uint64_t next_id() noexcept { return ++last_id_; }
+  /// Returns the frame that announces `op`, with a new id and, if it is eager, its flags.
+  [[nodiscard]] frame announcement(const outgoing_lane& l, const operation& op,
+                                   bool eager);
   /// Accounts for a message that was sent whole and has ended.
   void note_accepted(outgoing_lane& l, std::size_t cost, std::size_t bytes) noexcept {
     l.used_window += cost;
@@ -236,8 +239,6 @@ class sender {
   void announce(outgoing_lane& l, operation& op);
   /// Announces `op` without a window, because a receive waits for it.
   void announce_granted(outgoing_lane& l, operation& op);
-  [[nodiscard]] frame announcement(const outgoing_lane& l, const operation& op,
-                                   bool eager);
   pending_send& expect_end(const frame& f, operation& op);
   [[nodiscard]] operation& take_first(outgoing_lane& l);
   void note_obstacle(outgoing_lane& l, send_obstacle obstacle);

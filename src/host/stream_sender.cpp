@@ -30,6 +30,17 @@ void stream_sender::put(const frame& f, const operation& op, pending_send* p) {
   if (p) p->cursor = cursor;
 }
 
+bool stream_sender::try_send(const operation& op) {
+  const std::size_t bytes = whole_bytes(op);
+  const std::size_t cost = message_cost + bytes;
+  if (op.delivered || op.on_device || bytes > eager_limit() || is_full()) return false;
+  outgoing_lane* const l = open_lane(op.on.number(), cost);
+  if (!l) return false;
+  put(announcement(*l, op, true), op, nullptr);
+  note_accepted(*l, cost, bytes);
+  return true;
+}
+
 bool stream_sender::next_batch() {
   if (batch_.is_open()) return true;
   if (may_send()) send_all_waiting();

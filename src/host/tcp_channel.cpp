@@ -32,6 +32,13 @@ void tcp_channel::submit_receive() {
   core_.home.io().submit(receive_);
 }
 
+bool tcp_channel::try_send(operation& op) {
+  if (stopped_ || ended_ || leaving_ || peer_left_ || send_error_ != 0) return false;
+  if (!sender_.try_send(op)) return false;
+  pump();
+  return true;
+}
+
 void tcp_channel::pump() noexcept {
   if (sending_now_ || corked_ || stopped_ || ended_ || send_error_ != 0) return;
   guarded([this] {

@@ -15,6 +15,7 @@ class tcp_channel final : public channel {
   void open() noexcept override;
   [[nodiscard]] class sender& sending() noexcept override { return sender_; }
   [[nodiscard]] class receiver& receiving() noexcept override { return receiver_; }
+  [[nodiscard]] bool try_send(operation& op) override;
   void pump() noexcept override;
   void cancel_given_up() noexcept override;
   [[nodiscard]] std::uint64_t queued() const noexcept override {
