@@ -112,12 +112,13 @@ mw::task<next_calls> as_first_says(mw::world& w, next_calls found) {
 }
 
 /// Returns how many calls fit into the time. They are counted by calls that last an
-/// eighth of it: members that have just begun still start up, and sleep in place of
-/// taking turns (of 32 members the first ten barriers take 20 times as long as later
-/// ones).
+/// eighth of it, and not by the first ones: members that have just begun still start up,
+/// and sleep in place of taking turns (of 32 members the first ten barriers take 20 times
+/// as long as later ones).
 mw::task<std::size_t> count_for(mw::world& w, collective_data& d, double seconds) {
   constexpr std::uint64_t growth = 8;
-  next_calls next{least_calls, false};
+  co_await calls(w, d, least_calls, false);
+  next_calls next{growth * least_calls, false};
   while (!next.fill_the_time) {
     const auto begin = now_ns();
     co_await calls(w, d, next.count, false);

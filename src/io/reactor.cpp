@@ -15,6 +15,9 @@ constexpr int last_turns = 100'000;
 /// 300 ns, longer than a message in shared memory is under way.
 constexpr duration engine_pause = std::chrono::microseconds(4);
 constexpr unsigned most_turns_without_engine = 32;
+/// After a turn this long each poller is looked at: what came to a link that rested does
+/// not wait for several such turns (laws 2 and 9).
+constexpr duration long_turn = std::chrono::microseconds(40);
 
 }  // namespace
 
@@ -100,6 +103,9 @@ bool reactor::take_turn() noexcept {
   at_once_ = 0;
   recently_ = now();
   meter_.begin(recently_);
+  if (recently_ - std::exchange(turned_at_, recently_) >= long_turn) {
+    pollers_.look_at_all_next();
+  }
   bool did = take_work();
   meter_.leave_tasks([this] { return now(); });
   did |= poll_engine();

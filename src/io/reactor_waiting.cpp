@@ -42,8 +42,8 @@ constexpr unsigned crowd = 8;
 duration longest_switch(unsigned peers_here) noexcept {
   static const auto cpus =
       static_cast<unsigned>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-  return std::max<duration>(std::chrono::milliseconds(1),
-                            (1 + peers_here) / cpus * std::chrono::microseconds(125));
+  return std::clamp<duration>((1 + peers_here) / cpus * std::chrono::microseconds(125),
+                              std::chrono::milliseconds(1), std::chrono::milliseconds(2));
 }
 /// How long not to yield after such a yield. Members that start up beside us compute
 /// for a moment, other programs without end. With 50 ms after each such yield, of four
@@ -108,7 +108,8 @@ duration reactor::spin_length() const noexcept {
 }
 
 // Something in shared memory is found 8 to 10 ns after it came if only the pollers are
-// asked, and 40 to 350 ns with the clock (25 ns) and the engine (epoll: 300 ns).
+// asked, and 40 to 350 ns with the clock (25 ns) and the engine (epoll: 300 ns). On a
+// link that has rested it is found some looks later (`poller_list`).
 bool reactor::spin() noexcept {
   const duration length = spin_length();
   if (length <= duration::zero()) return false;
@@ -162,6 +163,8 @@ duration reactor::yield() noexcept {
   std::this_thread::yield();
   const time_point back = now();
   const duration took = back - before;
+  // What others did meanwhile was no turn of this reactor.
+  turned_at_ = later(turned_at_, took);
   if (took < shortest_switch()) return duration::zero();
   if (took < longest_switch(peers_here_.load(std::memory_order_relaxed))) {
     switches_ = std::min(switches_ + 4, 2 * crowd);

@@ -58,9 +58,9 @@ struct lying_member {
     e.bytes.store(bytes);
     e.number.store(number);
   }
-  /// What member 0 has said about it.
-  [[nodiscard]] std::uint64_t right_signature() const {
-    const std::byte* const page = page_of(0, on_one_host().world_id);
+  /// What an honest member has said about it.
+  [[nodiscard]] std::uint64_t right_signature(rank_t rank = 0) const {
+    const std::byte* const page = page_of(rank, on_one_host().world_id);
     REQUIRE(page);
     const auto* const theirs =
         reinterpret_cast<const shm::page_words*>(page + shm::page_layout::words_begin);
@@ -114,21 +114,45 @@ TEST_SUITE("host hostile: pages") {
   }
 
   TEST_CASE("an entry that was seen cannot be taken back") {
-    lying_member m(3);
-    const std::uint64_t signature = m.words->entry(m.last).signature.load() + 1;
+    lying_member m(4);
     const std::uint64_t before = m.words->entry(m.last + 1).number.load();
-    m.say(m.last + 1, signature, 0);
+    std::vector<std::int32_t> in(10, 1);
+    std::vector<std::int32_t> out(10, -1);
+    std::vector<std::int32_t> others(20, -1);
+    const std::span<std::int32_t> of_others(others);
+    collective_op op(operation_kind::all_reduce, in, out);
+    collective_op op_of_0(operation_kind::all_reduce, in, of_others.first(10));
+    collective_op op_of_3(operation_kind::all_reduce, in, of_others.last(10));
+    m.p.c.at(3).start(op_of_3);
+    m.say(m.last + 1, m.right_signature(3), 40);
     // Member 2 sees it, and waits for member 0 first.
-    std::deque<barrier_op> ops(2);
-    m.p.c.at(2).start(ops[0]);
+    m.p.c.at(2).start(op);
     m.words->entry(m.last + 1).number.store(before);
-    m.p.c.at(0).start(ops[1]);
+    m.p.c.at(0).start(op_of_0);
     m.p.c.sim().run_for(2s);
     const auto& seen = m.p.c[2].events;
     CHECK(seen.cause == cause::protocol_error);
     CHECK(seen.broken_by == std::vector<rank_t>{1});
     CHECK(seen.reason == "rank 1 has taken back what it entered in its page");
-    CHECK_FALSE(ops[0].ended());
+    CHECK_FALSE(op.ended());
+    CHECK(std::all_of(out.begin(), out.end(), [](std::int32_t v) { return v == -1; }));
+  }
+
+  TEST_CASE("a barrier that was entered has been entered, whatever stands there later") {
+    lying_member m(3);
+    const std::uint64_t signature = m.words->entry(m.last).signature.load() + 1;
+    m.say(m.last + 1, signature, 0);
+    std::deque<barrier_op> ops(2);
+    m.p.c.at(2).start(ops[0]);
+    REQUIRE_FALSE(ops[0].ended());
+    m.say(m.last + 1, ~signature, 8);
+    m.p.c.at(0).start(ops[1]);
+    m.p.c.sim().run_for(2s);
+    CHECK(ops[0].ended());
+    CHECK(m.p.c[2].events.quiet());
+    // Member 0 has seen the lie, and not what stood there before.
+    CHECK(m.p.c[0].events.cause == cause::mismatch);
+    CHECK_FALSE(ops[1].ended());
   }
 
   TEST_CASE("a payload of another size is refused, whatever would fit a round") {

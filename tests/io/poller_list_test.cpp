@@ -115,6 +115,19 @@ TEST_CASE("law 9: pollers that use up each turn hold up no quiet one, nor one an
   CHECK(m.links[5].looks >= before_5 + 3);
 }
 
+TEST_CASE("laws 2 and 9: who has not looked for long looks at all") {
+  many_links m(32);
+  m.look(long_quiet);
+  m.list.look_at_all_next();
+  m.links[0].always_has_something = m.links[31].always_has_something = true;
+  m.is_used_up = true;
+  const int before = m.looks();
+  // A look that is cut short goes on in the next.
+  m.look(3);
+  CHECK(m.looks() - before >= 32);
+  for (const counting& l : m.links) CHECK(l.looks > long_quiet / soon);
+}
+
 TEST_CASE("all are asked before a sleep, and all are looked at after it") {
   many_links m(32);
   m.look(long_quiet);

@@ -105,11 +105,11 @@ verdict page_barriers(memory_model model, mutation planted, std::uint64_t last,
 /// Member 0 gives and reads nothing; the others wait for it, and it for room.
 template <std::size_t Members>
 verdict page_broadcasts(memory_model model, mutation planted, std::uint64_t last,
-                        bool waits_for_room = true) {
+                        bool waits_for_room = true, bool knows_root = true) {
   explorer e{model, planted};
   paged_world<Members> world;
   for (std::size_t self = 0; self != Members; ++self) {
-    e.add_thread("member " + std::to_string(self), [&world, self, last, waits_for_room] {
+    e.add_thread("member " + std::to_string(self), [=, &world] {
       std::array<std::uint64_t, Members> known{};
       small_group group(world.pages[self], world.all, known, self);
       for (std::uint64_t number = 1; number <= last; ++number) {
@@ -118,7 +118,7 @@ verdict page_broadcasts(memory_model model, mutation planted, std::uint64_t last
           world.wait(group, self, shm::page_wait::for_all(room),
                      [&] { return group.all_have_entered(room); });
         }
-        world.enter(group, number, self == 0);
+        world.enter(group, number, knows_root && self == 0);
         if (self == 0) continue;
         world.wait(group, self, shm::page_wait::for_member(0, number),
                    [&] { return group.has_entered(0, number); });
@@ -195,6 +195,10 @@ TEST_CASE("pages, planted: sleeping without a second look loses a wake-up") {
   for (const auto model : {memory_model::tso, memory_model::weak}) {
     sleeps_without_end(page_barriers<2>(model, none, 1, false));
   }
+}
+
+TEST_CASE("pages, planted: a root that leaves waking to the last one loses a wake-up") {
+  sleeps_without_end(page_broadcasts<3>(memory_model::tso, none, 1, true, false));
 }
 
 TEST_CASE("pages, planted: without release or acquire an entry is torn") {
