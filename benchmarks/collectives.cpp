@@ -245,6 +245,7 @@ void collectives(const common_options& common, const collectives_options& option
   const std::vector<child> others = m.start_others(options.members);
   const mw::rank_t rank = common.leads() ? 0 : std::stoi(common.role);
   m.runtime().run(take_part(m, options, rank, out));
+  for (const child& other : others) other.let_end();
   out.end();
 }
 

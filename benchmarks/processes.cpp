@@ -2,10 +2,12 @@
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -144,6 +146,15 @@ void child::end() noexcept {
   ::kill(pid_, SIGKILL);
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {}
   pid_ = -1;
+}
+
+void child::let_end() const noexcept {
+  constexpr int patience_ms = 2000;
+  const int process = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
+  if (process < 0) return;
+  pollfd ended{process, POLLIN, 0};
+  ::poll(&ended, 1, patience_ms);
+  ::close(process);
 }
 
 void bound_this_process(unsigned seconds, bool is_child) noexcept {

@@ -69,6 +69,9 @@ class child {
   [[nodiscard]] class line& line() noexcept { return line_; }
   /// Kills it, unless it has ended, and reaps it.
   void end() noexcept;
+  /// Gives it two seconds to end by itself: one that is killed while it leaves its world
+  /// has died for the others.
+  void let_end() const noexcept;
 
  private:
   pid_t pid_ = -1;
