@@ -115,6 +115,8 @@ void world_members::note_suspicion(rank_t rank, duration silence,
 
 void world_members::link_lost(const link& l, enum cause why,
                               const std::string& detail) noexcept {
+  // A member that has left may end before the work that tells of it has its turn here.
+  take_departures();
   for (rank_t r = 0; r < static_cast<rank_t>(links_.size()); ++r) {
     if (links_[static_cast<std::size_t>(r)].get() != &l || has_left(r)) continue;
     core_.break_with(core_.describe_failure(why, r, operation_kind::none, detail));
@@ -146,22 +148,29 @@ void world_members::tell_of(const failure& broken_by, rank_t reporter) {
 }
 
 void world_members::take_news() noexcept {
-  std::vector<rank_t> departed;
   std::vector<std::pair<rank_t, int>> ended;
   {
     const std::lock_guard lock(news_mutex_);
     MW_ASSERT(is_news_queued_, "news are taken by the work that was queued");
-    departed.swap(departed_);
     ended.swap(ended_connections_);
     is_news_queued_ = false;
+  }
+  take_departures();
+  for (const auto& [r, error] : ended)
+    core_.runtime().peers().spawn(judge(core_.shared_from_this(), r, error));
+}
+
+void world_members::take_departures() noexcept {
+  std::vector<rank_t> departed;
+  {
+    const std::lock_guard lock(news_mutex_);
+    departed.swap(departed_);
   }
   for (const rank_t r : departed) {
     MW_ASSERT(static_cast<std::size_t>(r) < has_left_.size(), "a member has a rank");
     has_left_[static_cast<std::size_t>(r)] = true;
     suspects_[static_cast<std::size_t>(r)].store(false, std::memory_order_relaxed);
   }
-  for (const auto& [r, error] : ended)
-    core_.runtime().peers().spawn(judge(core_.shared_from_this(), r, error));
 }
 
 task<void> world_members::judge(std::shared_ptr<world_core> core, rank_t rank,

@@ -73,6 +73,7 @@ class world_members {
   /// Tells that a member has left, or that its connection ended by an error (0: none).
   void tell_service_of(rank_t rank, std::optional<int> connection_error) noexcept;
   void take_news() noexcept;
+  void take_departures() noexcept;
   /// Finds out why a data connection ended, and breaks the world by that.
   [[nodiscard]] static task<void> judge(std::shared_ptr<world_core> core, rank_t rank,
                                         int error);
