@@ -112,21 +112,21 @@ mw::task<next_calls> as_first_says(mw::world& w, next_calls found) {
 }
 
 /// Returns how many calls fit into the time. They are counted by calls that last an
-/// eighth of it, and not by the first ones: members that have just begun still start up,
-/// and sleep in place of taking turns (of 32 members the first ten barriers take 20 times
-/// as long as later ones).
+/// eighth of it, and not by the first ones unless those fill it: members that have just
+/// begun still start up, and sleep in place of taking turns (of 32 members the first ten
+/// barriers take 20 times as long as later ones). The peers' programs count the same way.
 mw::task<std::size_t> count_for(mw::world& w, collective_data& d, double seconds) {
   constexpr std::uint64_t growth = 8;
-  co_await calls(w, d, least_calls, false);
-  next_calls next{growth * least_calls, false};
-  while (!next.fill_the_time) {
+  next_calls next{least_calls, false};
+  for (double enough_us = seconds * 1e6; !next.fill_the_time;
+       enough_us = seconds * 1e6 / growth) {
     const auto begin = now_ns();
     co_await calls(w, d, next.count, false);
     const double took_us = us_since(begin);
     const double fit =
         std::min(seconds * 1e6 * static_cast<double>(next.count) / took_us, most_calls);
     const auto fitting = std::max(static_cast<std::size_t>(fit), least_calls);
-    next.fill_the_time = took_us > seconds * 1e6 / growth || next.count >= fitting;
+    next.fill_the_time = took_us > enough_us || next.count >= fitting;
     next.count = next.fill_the_time ? fitting : std::min(fitting, growth * next.count);
     next = co_await as_first_says(w, next);
   }
@@ -245,7 +245,7 @@ void collectives(const common_options& common, const collectives_options& option
   const std::vector<child> others = m.start_others(options.members);
   const mw::rank_t rank = common.leads() ? 0 : std::stoi(common.role);
   m.runtime().run(take_part(m, options, rank, out));
-  for (const child& other : others) other.let_end();
+  let_end(others);
   out.end();
 }
 

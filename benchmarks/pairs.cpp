@@ -157,7 +157,7 @@ void pairs(const common_options& common, const pairs_options& options) {
   const std::vector<child> others = m.start_others(2 * options.pairs);
   const mw::rank_t rank = common.leads() ? 0 : std::stoi(common.role);
   m.runtime().run(take_part(m, options, rank, out));
-  for (const child& other : others) other.let_end();
+  let_end(others);
 }
 
 }  // namespace mwbench

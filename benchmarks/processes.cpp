@@ -11,7 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -148,13 +150,17 @@ void child::end() noexcept {
   pid_ = -1;
 }
 
-void child::let_end() const noexcept {
-  constexpr int patience_ms = 2000;
-  const int process = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
-  if (process < 0) return;
-  pollfd ended{process, POLLIN, 0};
-  ::poll(&ended, 1, patience_ms);
-  ::close(process);
+void let_end(std::span<const child> children) noexcept {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  for (const child& each : children) {
+    const int process = static_cast<int>(::syscall(SYS_pidfd_open, each.pid(), 0));
+    if (process < 0) return;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        until - std::chrono::steady_clock::now());
+    pollfd ended{process, POLLIN, 0};
+    ::poll(&ended, 1, std::max(static_cast<int>(left.count()), 0));
+    ::close(process);
+  }
 }
 
 void bound_this_process(unsigned seconds, bool is_child) noexcept {

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <manyworlds/io/socket_address.hpp>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,14 +70,15 @@ class child {
   [[nodiscard]] class line& line() noexcept { return line_; }
   /// Kills it, unless it has ended, and reaps it.
   void end() noexcept;
-  /// Gives it two seconds to end by itself: one that is killed while it leaves its world
-  /// has died for the others.
-  void let_end() const noexcept;
 
  private:
   pid_t pid_ = -1;
   class line line_;
 };
+
+/// Gives them two seconds to end by themselves: one that is killed while it leaves its
+/// world has died for the others.
+void let_end(std::span<const child> children) noexcept;
 
 /// Ends this process after `seconds`, and a child also when the process that measures
 /// ends.

@@ -31,6 +31,7 @@ void lead_members(const common_options& common, const scale_options& o, mw::rank
   for (mw::rank_t r = 1; r < size; ++r)
     others.push_back(m.start(fmt::format("{}/{}", size, r)));
   m.runtime().run(scale_members(m, o, 0, size, out));
+  let_end(others);
 }
 
 /// Over tcp each world has a connection to each peer. So do worlds between two

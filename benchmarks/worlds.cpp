@@ -180,6 +180,7 @@ void worlds(const common_options& common, const worlds_options& options) {
   const std::vector<child> others = m.start_others(options.senders + 1);
   const mw::rank_t rank = common.leads() ? 0 : std::stoi(common.role);
   m.runtime().run(take_part(m, options, rank, out));
+  let_end(others);
   out.end();
 }
 

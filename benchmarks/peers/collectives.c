@@ -109,16 +109,24 @@ static void calls(const struct collective* c, size_t count, double* times) {
   }
 }
 
-/// As many as fit into the time, as rank 0 finds after a few.
+/// As many as fit into the time, as rank 0 finds by calls that last an eighth of it, and
+/// not by the first ones unless those fill it.
 static size_t count_for(const struct collective* c, double seconds, double* times) {
-  double all[64];
-  calls(c, least_calls, times);
-  const double begin = now_us();
-  calls(c, least_calls, times);
-  const double each = (now_us() - begin) / least_calls;
-  peer_all_gather(&each, all, 1);
-  const double fit = seconds * 1e6 / all[0];
-  return fit < least_calls ? least_calls : fit > most_calls ? most_calls : (size_t)fit;
+  const size_t growth = 8;
+  size_t count = least_calls;
+  for (double enough = seconds * 1e6;; enough = seconds * 1e6 / (double)growth) {
+    double all[64];
+    const double begin = now_us();
+    calls(c, count, times);
+    const double took = now_us() - begin;
+    peer_all_gather(&took, all, 1);
+    const double fit = seconds * 1e6 * (double)count / all[0];
+    const size_t fitting = fit < least_calls  ? least_calls
+                           : fit > most_calls ? most_calls
+                                              : (size_t)fit;
+    if (all[0] > enough || count >= fitting) return fitting;
+    count = fitting < growth * count ? fitting : growth * count;
+  }
 }
 
 static void measure(const struct collective* c, size_t size, double seconds,

@@ -20,8 +20,8 @@ class stream_sender final : public sender {
     return batch_.queued_bytes() > 0 || !active_.empty();
   }
 
-  /// Queues a message that goes unasked and needs no window first. Returns false, with
-  /// nothing done, if it must be started as any other.
+  /// Queues a message that goes unasked, if the lane, the windows and the queue take it
+  /// now. Returns false, with nothing done, if it must be started as any other.
   [[nodiscard]] bool try_send(const operation& op);
 
   /// Opens the next batch if there is something to send. Returns whether one is open.

@@ -98,17 +98,16 @@ class poller_list {
   /// Asks each whether the reactor may sleep until one says no. Returns whether all have
   /// said yes.
   bool prepare_sleep(std::optional<duration>& limit) noexcept {
-    bool may_sleep = true;
-    const auto ask = [&](poller& p) {
+    const auto ask = [&limit](poller& p) {
       p.asked_ = true;
-      may_sleep = p.prepare_sleep(limit);
-      return may_sleep;
+      return p.prepare_sleep(limit);
     };
     return each_of(busy_, ask) && each_of(quiet_, ask);
   }
 
-  /// The next look takes all quiet ones.
-  void look_at_all_next() noexcept { looks_at_all_ = true; }
+  /// The next look takes all quiet ones, unless the last one has: of hundreds a look at
+  /// all is a long turn itself, and must not lead to another.
+  void look_at_all_next() noexcept { looks_at_all_ |= !has_looked_at_all_; }
 
   /// Tells those that have been asked that the reactor is awake. The next look takes all:
   /// a quiet one may have woken it, or kept it from sleeping.
@@ -119,7 +118,7 @@ class poller_list {
     };
     each_of(busy_, tell);
     each_of(quiet_, tell);
-    look_at_all_next();
+    looks_at_all_ = true;
   }
 
  private:
@@ -154,7 +153,7 @@ class poller_list {
       }
       if (is_enough(kind)) return true;
     }
-    looks_at_all_ = false;
+    has_looked_at_all_ = std::exchange(looks_at_all_, false);
     return false;
   }
   template <class Ask>
@@ -194,11 +193,12 @@ class poller_list {
   poller* busy_ = nullptr;
   poller* quiet_ = nullptr;
   unsigned quiet_count_ = 0;
-  bool looks_at_all_ = false;
-  poller* next_ = nullptr;        ///< to look at, or to ask
-  poller* next_quiet_ = nullptr;  ///< to look at; null: the first
-  poller* first_ = nullptr;       ///< to look at first: the look before was cut short
-  poller* current_ = nullptr;     ///< is looked at, and has not been removed
+  bool looks_at_all_ = false;       ///< in the next look, or in those that go on with it
+  bool has_looked_at_all_ = false;  ///< in the last one that was not cut short
+  poller* next_ = nullptr;          ///< to look at, or to ask
+  poller* next_quiet_ = nullptr;    ///< to look at; null: the first
+  poller* first_ = nullptr;         ///< to look at first: the look before was cut short
+  poller* current_ = nullptr;       ///< is looked at, and has not been removed
 };
 
 }  // namespace manyworlds::inline v0::detail

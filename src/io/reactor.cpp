@@ -15,8 +15,9 @@ constexpr int last_turns = 100'000;
 /// 300 ns, longer than a message in shared memory is under way.
 constexpr duration engine_pause = std::chrono::microseconds(4);
 constexpr unsigned most_turns_without_engine = 32;
-/// After a turn this long each poller is looked at: what came to a link that rested does
-/// not wait for several such turns (laws 2 and 9).
+/// After a turn this long each poller is looked at: what came to a link that rested waits
+/// for two such turns at most (laws 2 and 9). Yields do not count: where members take
+/// turns on a CPU it may wait for eight of those, or until this one would sleep.
 constexpr duration long_turn = std::chrono::microseconds(40);
 
 }  // namespace

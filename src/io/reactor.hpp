@@ -247,7 +247,7 @@ class reactor final : public executor {
   duration without_yields_{};
   time_point engine_asked_{};
   time_point recently_;
-  time_point turned_at_{};  ///< the start of the last whole turn, or the end of a yield
+  time_point turned_at_{};  ///< the start of the last whole turn, later by yields since
   turn_meter meter_;
   std::atomic<std::uint32_t> posting_{0};
   std::atomic<bool> closed_{false};

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <vector>
+
 #include "io/reactor_fixture.hpp"
 
 using namespace manyworlds;
@@ -106,6 +108,17 @@ class finder final : public poller {
   work* waiter_;
 };
 
+/// Finds nothing, however often it is looked at.
+struct resting final : poller {
+  bool poll() noexcept override {
+    ++looks;
+    return false;
+  }
+  bool prepare_sleep(std::optional<duration>&) noexcept override { return true; }
+  void cancel_sleep() noexcept override {}
+  int looks = 0;
+};
+
 struct timed_reactor {
   timed_reactor() : timed_reactor(std::make_unique<slow_clock>()) {}
   explicit timed_reactor(std::unique_ptr<slow_clock> c)
@@ -127,6 +140,29 @@ TEST_CASE("a histogram doubles from a microsecond on, and has room for everythin
   for (std::size_t b = 0; b < time_histogram::buckets; ++b) {
     CHECK(time_histogram::bucket_of(time_histogram::begin_of(b)) == b);
   }
+}
+
+TEST_CASE(
+    "laws 2 and 9: after a long turn a reactor looks at each poller, rested or not") {
+  timed_reactor t;
+  std::vector<resting> links(32);
+  for (resting& l : links) t.r.add(l);
+  for (int n = 0; n < 5000; ++n) t.r.turn();
+  const auto looks_of_next = [&] {
+    int before = 0;
+    int after = 0;
+    for (const resting& l : links) before += l.looks;
+    t.r.turn();
+    for (const resting& l : links) after += l.looks;
+    return after - before;
+  };
+  CHECK(looks_of_next() < 32);
+  step computes(t.clock, 100us);
+  t.r.schedule(computes);
+  looks_of_next();
+  CHECK(looks_of_next() == 32);
+  CHECK(looks_of_next() < 32);
+  for (resting& l : links) t.r.remove(l);
 }
 
 TEST_CASE("a quantile is the end of its bucket, and no more than the longest") {
