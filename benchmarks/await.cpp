@@ -1,9 +1,13 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <coroutine>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <functional>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -200,13 +204,48 @@ mw::task<void> ask_each(const await_options& o, report& out) {
 
 // --- a message between two members on one thread: the cost of the software alone
 
-mw::task<void> say(mw::world& w, int count) {
-  std::uint64_t word = 0;
+/// What a message is made of, and as many as are worth their time in a round of `count`
+/// awaits.
+struct message_size {
+  std::size_t bytes;
+  std::string_view name;
+  [[nodiscard]] int most(int count) const {
+    constexpr std::size_t round_bytes = std::size_t{256} << 20;
+    return std::clamp(static_cast<int>(round_bytes / bytes), 1, std::max(1, count));
+  }
+};
+
+/// 80 KiB are the first of these that are offered, and read by their receiver alone.
+constexpr message_size message_sizes[] = {
+    {8, "8 B"}, {1024, "1 KiB"}, {8192, "8 KiB"}, {65536, "64 KiB"}, {81920, "80 KiB"}};
+
+/// Nanoseconds of `copies` copies, or of a call in place of what is hardly a copy.
+double copying_bare(std::size_t bytes, int copies, int count) {
+  if (bytes <= sizeof(std::uint64_t)) return calling_bare(count);
+  const std::vector<std::byte> from(bytes, std::byte{1});
+  std::vector<std::vector<std::byte>> to(static_cast<std::size_t>(copies), from);
+  const auto begin = now_ns();
+  for (int i = 0; i < count; ++i) {
+    for (auto& each : to) {
+      std::memcpy(each.data(), from.data(), bytes);
+      asm volatile("" ::"r"(each.data()) : "memory");
+    }
+  }
+  return each_ns(begin, count);
+}
+
+constexpr std::string_view bare_name(std::size_t bytes) {
+  return bytes <= sizeof(std::uint64_t) ? "function call" : "memcpy";
+}
+
+mw::task<void> say(mw::world& w, std::size_t bytes, int count) {
+  std::vector<std::byte> payload(bytes, std::byte{1});
+  const std::span<std::byte> data(payload);
   const mw::rank_t peer = 1 - w.rank();
   for (int i = 0; i < count; ++i) {
-    if (w.rank() == 0) co_await w.send(mw::object(word), mw::to{peer});
-    co_await w.recv(mw::object(word), mw::from{peer});
-    if (w.rank() == 1) co_await w.send(mw::object(word), mw::to{peer});
+    if (w.rank() == 0) co_await w.send(data, mw::to{peer});
+    co_await w.recv(data, mw::from{peer});
+    if (w.rank() == 1) co_await w.send(data, mw::to{peer});
   }
 }
 
@@ -226,9 +265,9 @@ class one_thread {
   void end() { both(leave); }
 
   /// Nanoseconds of each message.
-  double messages(int count) {
+  double messages(std::size_t bytes, int count) {
     const auto begin = now_ns();
-    both([count](mw::world& w) { return say(w, count); });
+    both([bytes, count](mw::world& w) { return say(w, bytes, count); });
     return each_ns(begin, 2 * count);
   }
 
@@ -275,10 +314,10 @@ class controller {
   }
 
   /// Nanoseconds of each send.
-  double sends(int count) {
+  double sends(std::size_t bytes, int count) {
     std::int64_t spent = 0;
-    each([&spent, count](mw::world& w) {
-      return w.rank() == 0 ? command(w, count, spent) : obey(w, count);
+    each([&spent, bytes, count](mw::world& w) {
+      return w.rank() == 0 ? command(w, bytes, count, spent) : obey(w, bytes, count);
     });
     return static_cast<double>(spent) / count;
   }
@@ -292,23 +331,25 @@ class controller {
     mw::world w;
   };
 
-  static mw::task<void> command(mw::world& w, int count, std::int64_t& spent) {
-    const std::uint64_t word = 0;
+  static mw::task<void> command(mw::world& w, std::size_t bytes, int count,
+                                std::int64_t& spent) {
+    const std::vector<std::byte> payload(bytes, std::byte{1});
     std::uint64_t done = 0;
     for (int i = 0; i < count; ++i) {
       const auto begin = now_ns();
-      co_await w.send_to_all(mw::object(word));
+      co_await w.send_to_all(std::span(payload));
       spent += now_ns() - begin;
       for (mw::rank_t peer = 1; peer <= workers; ++peer) {
         co_await w.recv(mw::object(done), mw::from{peer});
       }
     }
   }
-  static mw::task<void> obey(mw::world& w, int count) {
-    std::uint64_t word = 0;
+  static mw::task<void> obey(mw::world& w, std::size_t bytes, int count) {
+    std::vector<std::byte> payload(bytes);
+    const std::uint64_t done = 0;
     for (int i = 0; i < count; ++i) {
-      co_await w.recv(mw::object(word), mw::from{0});
-      co_await w.send(mw::object(word), mw::to{0});
+      co_await w.recv(std::span(payload), mw::from{0});
+      co_await w.send(mw::object(done), mw::to{0});
     }
   }
   template <class Start>
@@ -336,28 +377,34 @@ void ask_sends_to_all(const common_options& common, const await_options& o, repo
   out.progress("one send to eight members");
   controller c(common);
   c.begin();
-  samples ns, bare_ns;
-  const int count = std::max(1, o.count / 100);
-  for (int round = 0; round <= o.rounds; ++round) {
-    const double each = c.sends(count);
-    if (round > 0) ns.add(each);
-    bare_ns.add(calling_bare(o.count));
+  for (const message_size& size : message_sizes) {
+    samples ns, bare_ns;
+    // What eight read is no part of the figure, but of the time that it takes.
+    const int count = size.most(o.count / 100);
+    for (int round = 0; round <= o.rounds; ++round) {
+      const double each = c.sends(size.bytes, count);
+      if (round > 0) ns.add(each);
+      bare_ns.add(copying_bare(size.bytes, workers, count));
+    }
+    tell(out, fmt::format("{} sent to 8 members", size.name), ns, bare_name(size.bytes),
+         bare_ns);
   }
-  tell(out, "8 B sent to 8 members", ns, "function call", bare_ns);
   c.end();
 }
 
 void ask_messages(one_thread& pair, const await_options& o, report& out) {
   out.progress("messages on one thread");
-  samples ns;
-  const int count = std::max(1, o.count / 10);
-  for (int round = 0; round <= o.rounds; ++round) {
-    const double each = pair.messages(count);
-    if (round > 0) ns.add(each);
+  for (const message_size& size : message_sizes) {
+    samples ns, bare_ns;
+    const int count = size.most(o.count / 10);
+    for (int round = 0; round <= o.rounds; ++round) {
+      const double each = pair.messages(size.bytes, count);
+      if (round > 0) ns.add(each);
+      bare_ns.add(copying_bare(size.bytes, 1, count));
+    }
+    tell(out, fmt::format("{} sent and received", size.name), ns, bare_name(size.bytes),
+         bare_ns);
   }
-  samples bare_ns;
-  for (int round = 0; round < o.rounds; ++round) bare_ns.add(calling_bare(o.count));
-  tell(out, "8 B sent and received", ns, "function call", bare_ns);
 }
 
 }  // namespace

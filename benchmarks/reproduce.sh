@@ -123,7 +123,8 @@ else
   ask_ourselves memory-kinds 'p2p --pin --sizes 256M' 'p2p --pin --sizes 256M --views 16384' \
     'p2p --pin --sizes 64K,1M,16M,64M --shared-buffers'
   compare tcp compare.py --question tcp --rounds 3 --inner-rounds 1
-  ask_ourselves tcp-ways 'uring --pin' '--transport tcp beside --pin --pings 3000'
+  ask_ourselves tcp-ways 'uring --pin' '--transport tcp beside --pin --pings 3000' \
+    '--transport tcp worlds --worlds 4 --senders 1 --sizes 1M,16M'
   ask_ourselves refused '--refuse-reading p2p --pin --sizes 64K,1M,16M,64M'
   ask_ourselves worlds 'worlds --worlds 8' 'worlds --worlds 2 --sizes 78732,236196' \
     'worlds --worlds 64 --sizes 78732,236196'
