@@ -12,8 +12,8 @@
 namespace manyworlds::inline v0::detail {
 
 /// Something that must be looked at rather than waited for: rings in shared memory,
-/// device events. The reactor looks at it in its turns, so all the time while it spins,
-/// and asks it before it sleeps.
+/// device events. The reactor looks at it in its turns, or in one of eight once it has
+/// rested (poller_list), and asks it before it sleeps.
 class poller {
  public:
   /// Looks once. Returns true if it made progress.

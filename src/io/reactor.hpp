@@ -33,8 +33,8 @@ struct reactor_options {
   ///
   /// After 1 us of spinning, or at once, the reactor yields on every turn, so that a peer
   /// that shares this core can run. The time that others then have the CPU does not
-  /// count, up to a millisecond. After a longer one the reactor does not yield for a
-  /// while.
+  /// count, up to a millisecond, or two if many peers share a CPU. After a longer one the
+  /// reactor does not yield for a while.
   duration spin = std::chrono::microseconds(50);
   /// How long a reactor that does not spin otherwise does so after `expect_soon`. If no
   /// message came then, or it lost its CPU, it does not for a while.

@@ -359,6 +359,47 @@ TEST_CASE(
   CHECK(turns_of_other >= messages / most_in_a_row);
 }
 
+TEST_CASE("law 9: a loop of sends that need no wait keeps no other task waiting") {
+  constexpr int messages = 1000;
+  constexpr int most_in_a_row = 256;
+  // A ring of shared memory is full before that, unless another process reads.
+  one_thread pair(false);
+  pair.form();
+  warm_up(pair);
+  int in_a_row = 0;
+  int longest = 0;
+  int turns_of_other = 0;
+  bool over = false;
+  auto tell_all = [&](world& w) -> task<void> {
+    const word x = 1;
+    auto beside = [&]() -> task<void> {
+      while (!over) {
+        ++turns_of_other;
+        in_a_row = 0;
+        co_await yield();
+      }
+    };
+    auto loop = [&]() -> task<void> {
+      for (int i = 0; i < messages; ++i) {
+        co_await w.send(object(x), to{1});
+        longest = std::max(longest, ++in_a_row);
+      }
+      over = true;
+    };
+    co_await when_all(beside(), loop());
+  };
+  auto hear_all = [&](world& w) -> task<void> {
+    word x = 0;
+    for (int i = 0; i < messages; ++i) co_await w.recv(object(x), from{0});
+  };
+  pair.run(tell_all, hear_all);
+  // The last of a turn ends with the next one.
+  CHECK(longest <= most_in_a_row + 1);
+  // There was room for as many: without a limit they would go out in one go.
+  CHECK(longest > most_in_a_row / 2);
+  CHECK(turns_of_other >= messages / most_in_a_row);
+}
+
 #if defined(__x86_64__)
 TEST_CASE("a small send makes few calls through pointers, and so does an arrival") {
   if (testing::has_address_sanitizer || testing::has_thread_sanitizer) return;
