@@ -1,7 +1,6 @@
 #include "host/collective_algorithms.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "host/algorithm_table.hpp"
 #include "manyworlds/detail/assertion.hpp"
@@ -23,7 +22,7 @@ task<void> copy_slices(schedule& x, std::span<const std::byte> from,
   for (std::size_t at = 0; at < from.size(); at += schedule::largest_slice) {
     if (at > 0) co_await x.yield();
     const std::size_t bytes = std::min(schedule::largest_slice, from.size() - at);
-    std::memcpy(into.data() + at, from.data() + at, bytes);
+    copy_payload(into.data() + at, from.data() + at, bytes);
   }
 }
 

@@ -2,11 +2,10 @@
 // sources.
 #pragma once
 
-#include <cstring>
-
 #include "host/schedule.hpp"
 #include "manyworlds/coro/task.hpp"
 #include "manyworlds/detail/assertion.hpp"
+#include "memory/payload_copy.hpp"
 
 namespace manyworlds::inline v0::detail::host {
 
@@ -54,9 +53,9 @@ namespace manyworlds::inline v0::detail::host {
                                          std::span<std::byte> into) noexcept {
   if (from.size() > schedule::largest_slice) return false;
   MW_ASSERT(from.size() == into.size(), "what is copied fits its place");
-  // Empty spans may have null pointers, which memcpy does not allow.
+  // Empty spans may have null pointers, which a copy does not allow.
   if (!from.empty() && from.data() != into.data())
-    std::memcpy(into.data(), from.data(), from.size());
+    copy_payload(into.data(), from.data(), from.size());
   return true;
 }
 /// Combines `low` and `high` into `into`, which may be exactly one of both. `is_last`
