@@ -62,6 +62,7 @@ struct inbound_message {
   std::unique_ptr<std::byte[]> owned_content;
   buffer_view collected;  ///< what a collected message is put together in
   inbound_message* next = nullptr;
+  inbound_message* previous = nullptr;
 
   // The following fields count while a receive pulls the message or it is collected.
   operation* taker = nullptr;

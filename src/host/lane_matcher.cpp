@@ -125,8 +125,12 @@ void lane_matcher::find_message(operation& op) {
       op.peer == no_rank ? available_from_any(op) : available(op, peer(op.peer));
   if (l) {
     const rank_t source = l->first->source;
+    const std::uint64_t number = l->number;
     give(op, *l->first);
-    match(source, *l);
+    // If all it had was passed over and the next one taken from another lane, which
+    // became known by that, this one may have been forgotten.
+    l = find_lane(source, number);
+    if (l) match(source, *l);
     return;
   }
   if (all_have_left_for(op)) return op.fail(cause::closed, has_left_text(op.peer));
@@ -304,22 +308,24 @@ inbound_message* lane_matcher::arrive(inbound_message& whole) {
 
 inbound_message* lane_matcher::keep(inbound_message& m) {
   MW_ASSERT(!m.is_kept && !m.next && !m.is_being_brought(), "a message is kept once");
-  auto* kept = new kept_message(std::move(m));
-  if (!kept->content.empty()) {
-    std::byte* into = kept->small_content.data();
-    if (kept->content.size() > kept->small_content.size()) {
-      kept->owned_content =
-          std::make_unique_for_overwrite<std::byte[]>(kept->content.size());
-      into = kept->owned_content.get();
+  auto made = std::make_unique<kept_message>(std::move(m));
+  if (!made->content.empty()) {
+    std::byte* into = made->small_content.data();
+    if (made->content.size() > made->small_content.size()) {
+      made->owned_content =
+          std::make_unique_for_overwrite<std::byte[]>(made->content.size());
+      into = made->owned_content.get();
     }
-    copy_payload(into, kept->content.data(), kept->content.size());
-    kept->content = {into, kept->content.size()};
+    copy_payload(into, made->content.data(), made->content.size());
+    made->content = {into, made->content.size()};
   }
+  kept_message* const kept = made.release();
   kept->is_kept = true;
   kept->arrival = ++arrived_;
   inbound_lane& l = *kept->on;
   MW_ASSERT((l.messages == 0) == (l.first == nullptr) && !l.first == !l.last,
             "a lane has as many messages as it counts");
+  kept->previous = l.last;
   (l.last ? l.last->next : l.first) = kept;
   l.last = kept;
   ++l.messages;
@@ -647,14 +653,13 @@ void lane_matcher::fail_discarded(rank_t rank, std::uint64_t number) {
 
 void lane_matcher::unlink(inbound_message& m) noexcept {
   inbound_lane& l = *m.on;
-  inbound_message* before = nullptr;
   MW_ASSERT(m.is_kept && l.messages > 0, "only a message in its lane leaves it");
-  for (inbound_message* at = l.first; at != &m; at = at->next) {
-    MW_ASSERT(at != nullptr, "a kept message stands in its lane");
-    before = at;
-  }
-  (before ? before->next : l.first) = m.next;
-  if (l.last == &m) l.last = before;
+  MW_ASSERT((m.previous ? m.previous->next : l.first) == &m &&
+                (m.next ? m.next->previous : l.last) == &m,
+            "a kept message stands in its lane");
+  // Discarding takes thousands, the last first: none may be searched for (law 9).
+  (m.previous ? m.previous->next : l.first) = m.next;
+  (m.next ? m.next->previous : l.last) = m.previous;
   --l.messages;
   MW_ASSERT((l.messages == 0) == (l.first == nullptr) && !l.first == !l.last,
             "a lane has as many messages as it counts");

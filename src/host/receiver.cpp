@@ -163,6 +163,9 @@ void receiver::owe(inbound_lane& l, std::size_t cost, std::size_t content,
     owing_.push_back(&l);
     l.is_owed = true;
     core_.backend.tidy_soon();
+    // With a lane for each request each owes little: no step looks at more of them, nor
+    // tells of more (law 9).
+    if (owing_.size() >= most_owing) return_soon();
   }
   l.owed_bytes += cost;
   l.owed_content += content;
@@ -483,8 +486,7 @@ const char* receiver::on_withdraw(const frame& f) {
   if (!m) return nullptr;
   answer(frame_kind::withdrawn, f.id);
   // Its window returns with the answer.
-  owes_now_ = true;
-  worth_saying_ = std::min<std::size_t>(worth_saying_, 1);
+  return_soon();
   drop(*m);
   return nullptr;
 }

@@ -146,6 +146,11 @@ class receiver {
   void owe(inbound_lane& l, std::size_t cost, std::size_t content,
            std::uint64_t messages);
   void return_owed(bool all);
+  /// All credit goes with the next look.
+  void return_soon() noexcept {
+    owes_now_ = true;
+    worth_saying_ = std::min<std::size_t>(worth_saying_, 1);
+  }
 
   channel& owner_;
   bool ignoring_ = false;
@@ -156,6 +161,8 @@ class receiver {
   std::size_t held_bytes_ = 0;
   std::size_t owed_bytes_ = 0;
   std::vector<inbound_lane*> owing_;
+  /// How many lanes owe credit before all of it is returned.
+  static constexpr std::size_t most_owing = 256;
   /// Credit of at least this much is returned at once.
   std::size_t worth_saying_;
   /// All credit is returned with the next answer.

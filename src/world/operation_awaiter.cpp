@@ -192,9 +192,9 @@ bool operation_awaiter::give_up(reason why) noexcept {
   const bool again = given_up_ != reason::none;
   // A cancelled task is not resumed with an error that came a moment earlier.
   if (!again || why == reason::task_cancelled) given_up_ = why;
-  if (again) return false;
   if (is_collective(kind)) {
-    // The others count on this member: a stop waits, a deadline is the world's.
+    // The others count on this member: a stop waits, a deadline is the world's. Both are
+    // heard, and the end of the task's runtime, whichever came first.
     if (why == reason::late) {
       core_->break_for_the_deadline_of(*this);
     } else if (why == reason::task_cancelled && must_end_) {
@@ -202,6 +202,7 @@ bool operation_awaiter::give_up(reason why) noexcept {
     }
     return false;
   }
+  if (again) return false;
   if (!core_->withdraw(*this)) return false;
   const enum cause ended_by = why == reason::late ? cause::timed_out : cause::cancelled;
   core_->remove_pending(*this, ended_by);

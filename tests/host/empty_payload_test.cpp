@@ -214,6 +214,49 @@ TEST_SUITE("host empty payloads") {
     CHECK(c.at(1).lanes().size() < 200);
   }
 
+  TEST_CASE(
+      "a lane may be forgotten while its last message is passed over for another's") {
+    constexpr std::uint64_t known_lanes = 100;
+    host_backend_options options;
+    options.known_lanes = known_lanes;
+    cluster c(2, ground::simulated, options);
+    const std::vector<std::uint8_t> none;
+    std::deque<send_op> sends;
+    const auto say = [&](std::uint64_t& word, std::uint64_t number) {
+      send_op& s = sends.emplace_back();
+      s.head = &word;
+      s.head_bytes = sizeof word;
+      s.gives_payload = true;
+      send(c, s, 0, 1, none, number);
+    };
+    // As many as are known have a payload of no bytes that was not received; lane 0 is
+    // the first of them.
+    for (std::uint64_t i = 0; i < known_lanes; ++i) {
+      say(i, i);
+      std::uint64_t got = 0;
+      head_op h(got);
+      h.on = lane(i);
+      c.at(1).start(h);
+      REQUIRE(c.until([&] { return h.ended(); }));
+      c.settle();
+    }
+    REQUIRE(c.at(1).lanes().size() == known_lanes);
+    std::uint64_t next = 1000;
+    say(next, 2 * known_lanes);
+    c.settle();
+    std::uint64_t got = 0;
+    head_op h(got);
+    h.takes_fresh_lanes = true;
+    c.at(1).start(h);
+    REQUIRE(c.until([&] { return h.ended(); }));
+    CHECK(h.done());
+    CHECK(got == next);
+    CHECK(h.info.on == lane(2 * known_lanes));
+    const auto left = c.at(1).lanes();
+    CHECK(std::none_of(left.begin(), left.end(),
+                       [](const auto& l) { return l.on == lane(0); }));
+  }
+
   TEST_CASE("a payload of no bytes is one also where its head needed no window") {
     for (const ground g : all_grounds()) {
       CAPTURE(std::string(name_of(g)));

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <thread>
 
 #include "manyworlds/testing/simulation.hpp"
@@ -110,6 +111,39 @@ TEST_CASE("a collective of another runtime's world does not hold the end of the 
   foreign.rt.stop();
   CHECK(entered.wait_for(5s));
   p.check_told();
+}
+
+TEST_CASE("... nor does one that its token had stopped before") {
+  ending_pair p;
+  node foreign;
+  std::stop_source stopping;
+  auto stopped = [&]() -> task<void> {
+    co_await p.w.barrier().stop(stopping.get_token());
+  };
+  auto entered = foreign.rt.start(stopped());
+  p.wait_until_entered();
+  stopping.request_stop();
+  // It was entered: the others count on this member.
+  CHECK(!entered.wait_for(100ms));
+  foreign.rt.stop();
+  CHECK(entered.wait_for(5s));
+  p.check_told();
+}
+
+TEST_CASE("a collective that its token has stopped ends by its deadline all the same") {
+  ending_pair p;
+  std::stop_source stopping;
+  auto stopped = [&]() -> task<void> {
+    co_await p.w.barrier().within(300ms).stop(stopping.get_token());
+  };
+  auto entered = p.first->rt.start(stopped());
+  p.wait_until_entered();
+  stopping.request_stop();
+  REQUIRE(entered.wait_for(5s));
+  CHECK_THROWS_AS(entered.get(), world_error);
+  CHECK(p.w.failure().cause == cause::overdue);
+  const failure f = p.other.run(p.left.broken(), 5s);
+  CHECK(f.cause == cause::overdue);
 }
 
 namespace {
