@@ -88,6 +88,8 @@ def of_messages(folder):
     yield "1 KiB and 8 KiB one way, by the best peer", at_most(0.95, against(latency, everyone, (KIB, 8 * KIB)))
     yield "8 B to 64 KiB, four under way, by the best peer", at_least(
         1, against(bandwidth, everyone, (8, 64 * KIB), max))
+    yield "16 MiB and more one way, by the best peer", at_most(
+        0.59, against(latency, everyone, (16 * MIB, 64 * MIB)))
     yield "64 KiB to 64 MiB one way: raw process_vm_readv by ours", at_least(
         0.9, ((1 / ratio, size) for ratio, size in against_raw(p2p, "p50_us", "raw_us", large)))
     yield "the same, four under way: ours by raw", at_least(0.9, against_raw(p2p, "gb_s", "raw_gb_s", large))
