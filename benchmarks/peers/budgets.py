@@ -72,7 +72,7 @@ def ours_among(figures, where):
             yield of[OURS], ""
 
 
-def figures_of(rows, bench, what, where=lambda row: "", **wanted):
+def figures_of(rows, bench, what, where=lambda row: "", /, **wanted):
     for row in rows:
         if row["bench"] == bench and all(row[name] == value for name, value in wanted.items()):
             yield row[what], where(row)
