@@ -312,17 +312,43 @@ TEST_CASE("over tcp a small send needs no wait either, until the stream is full"
   CHECK(without_wait < messages);
 }
 
-TEST_CASE(
-    "laws 5 and 9: a loop of receives that need no wait keeps no other task waiting") {
-  constexpr int messages = 1000;
-  constexpr int most_in_a_row = 256;
-  one_thread pair;
-  pair.form();
-  warm_up(pair);
+namespace {
+
+constexpr int ready_messages = 1000;
+
+/// A loop of operations that need no wait, beside a task that wants its turn.
+struct ready_loop {
+  task<void> other() {
+    while (!over) {
+      ++turns_of_other;
+      in_a_row = 0;
+      co_await yield();
+    }
+  }
+  void count() { longest = std::max(longest, ++in_a_row); }
+  void check() const {
+    constexpr int most_in_a_row = 256;
+    // The last of a turn ends with the next one.
+    CHECK(longest <= most_in_a_row + 1);
+    // All could be done at once: without a limit they would be, in one go.
+    CHECK(longest > most_in_a_row / 2);
+    CHECK(turns_of_other >= ready_messages / most_in_a_row);
+  }
+
   int in_a_row = 0;
   int longest = 0;
   int turns_of_other = 0;
   bool over = false;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "laws 5 and 9: a loop of receives that need no wait keeps no other task waiting") {
+  one_thread pair;
+  pair.form();
+  warm_up(pair);
+  ready_loop beside;
   auto hear_all = [&](world& w) -> task<void> {
     word x = 0;
     constexpr lane on{4};
@@ -330,74 +356,47 @@ TEST_CASE(
     // The first names its lane, and when the last is here, all are.
     co_await w.recv(object(x), from{0}, on);
     co_await w.recv(object(x), from{0}, last);
-    auto beside = [&]() -> task<void> {
-      while (!over) {
-        ++turns_of_other;
-        in_a_row = 0;
-        co_await yield();
-      }
-    };
     auto loop = [&]() -> task<void> {
-      for (int i = 1; i < messages; ++i) {
+      for (int i = 1; i < ready_messages; ++i) {
         co_await w.recv(object(x), from{0}, on);
-        longest = std::max(longest, ++in_a_row);
+        beside.count();
       }
-      over = true;
+      beside.over = true;
     };
-    co_await when_all(beside(), loop());
+    co_await when_all(beside.other(), loop());
   };
   auto tell_all = [&](world& w) -> task<void> {
     const word x = 1;
-    for (int i = 0; i < messages; ++i) co_await w.send(object(x), to{1}, lane{4});
+    for (int i = 0; i < ready_messages; ++i) co_await w.send(object(x), to{1}, lane{4});
     co_await w.send(object(x), to{1}, lane{5});
   };
   pair.run(tell_all, hear_all);
-  // The last of a turn ends with the next one.
-  CHECK(longest <= most_in_a_row + 1);
-  // All of them were here: without a limit they would be received in one go.
-  CHECK(longest > most_in_a_row / 2);
-  CHECK(turns_of_other >= messages / most_in_a_row);
+  beside.check();
 }
 
 TEST_CASE("law 9: a loop of sends that need no wait keeps no other task waiting") {
-  constexpr int messages = 1000;
-  constexpr int most_in_a_row = 256;
   // A ring of shared memory is full before that, unless another process reads.
   one_thread pair(false);
   pair.form();
   warm_up(pair);
-  int in_a_row = 0;
-  int longest = 0;
-  int turns_of_other = 0;
-  bool over = false;
+  ready_loop beside;
   auto tell_all = [&](world& w) -> task<void> {
     const word x = 1;
-    auto beside = [&]() -> task<void> {
-      while (!over) {
-        ++turns_of_other;
-        in_a_row = 0;
-        co_await yield();
-      }
-    };
     auto loop = [&]() -> task<void> {
-      for (int i = 0; i < messages; ++i) {
+      for (int i = 0; i < ready_messages; ++i) {
         co_await w.send(object(x), to{1});
-        longest = std::max(longest, ++in_a_row);
+        beside.count();
       }
-      over = true;
+      beside.over = true;
     };
-    co_await when_all(beside(), loop());
+    co_await when_all(beside.other(), loop());
   };
   auto hear_all = [&](world& w) -> task<void> {
     word x = 0;
-    for (int i = 0; i < messages; ++i) co_await w.recv(object(x), from{0});
+    for (int i = 0; i < ready_messages; ++i) co_await w.recv(object(x), from{0});
   };
   pair.run(tell_all, hear_all);
-  // The last of a turn ends with the next one.
-  CHECK(longest <= most_in_a_row + 1);
-  // There was room for as many: without a limit they would go out in one go.
-  CHECK(longest > most_in_a_row / 2);
-  CHECK(turns_of_other >= messages / most_in_a_row);
+  beside.check();
 }
 
 #if defined(__x86_64__)
