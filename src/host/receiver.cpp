@@ -163,8 +163,8 @@ void receiver::owe(inbound_lane& l, std::size_t cost, std::size_t content,
     owing_.push_back(&l);
     l.is_owed = true;
     core_.backend.tidy_soon();
-    // With a lane for each request each owes little: no step looks at more of them, nor
-    // tells of more (law 9).
+    // With a lane for each request each owes little. As long as the peer reads what it is
+    // answered no step looks at more of them, nor tells of more (law 9).
     if (owing_.size() >= most_owing) return_soon();
   }
   l.owed_bytes += cost;
