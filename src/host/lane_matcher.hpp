@@ -93,6 +93,13 @@ class lane_matcher {
                               waiting_for_any_fresh_.empty();
     return is_only_kind && l->is_known && !l->is_discarded ? l : nullptr;
   }
+  /// Returns whether the lane is known and no receive waits for its next message.
+  [[nodiscard]] bool has_no_receive(rank_t rank, std::uint64_t number) noexcept {
+    peer_lanes& p = peer(rank);
+    const inbound_lane* const l = p.lanes.find(number);
+    if ((l && !l->waiting.empty()) || !waiting_for_any_.empty()) return false;
+    return l ? l->is_known : p.known.contains(number);
+  }
 
   /// Begins a receive or an arrival: it ends at once, takes an offered message, or
   /// waits.

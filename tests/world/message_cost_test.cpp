@@ -399,6 +399,86 @@ TEST_CASE("law 9: a loop of sends that need no wait keeps no other task waiting"
   beside.check();
 }
 
+namespace {
+
+constexpr std::size_t large_words = 1024;
+constexpr int large_messages = 30;
+
+task<void> keep_busy(const bool& over) {
+  while (!over) co_await yield();
+}
+
+}  // namespace
+
+TEST_CASE("in a busy reactor a large message is copied once, where its receiver loops") {
+  one_thread pair;
+  pair.form();
+  REQUIRE(pair.transport() == "shm");
+  warm_up(pair);
+  constexpr int plenty = 1'000'000;
+  int allocations = -1;
+  bool over = false;
+  auto tell_all = [](world& w) -> task<void> {
+    const std::vector<word> data(large_words, 7);
+    word ready = 0;
+    for (int round = 0; round < 2; ++round) {
+      co_await w.recv(object(ready), from{1});
+      for (int i = 0; i < large_messages; ++i) co_await w.send(std::span(data), to{1});
+    }
+  };
+  auto hear_all = [&](world& w) -> task<void> {
+    auto loop = [&]() -> task<void> {
+      std::vector<word> data(large_words);
+      const word ready = 1;
+      // The first round touches all memory once.
+      for (int round = 0; round < 2; ++round) {
+        co_await w.send(object(ready), to{0});
+        const testing::refused_memory counting(plenty);
+        for (int i = 0; i < large_messages; ++i)
+          co_await w.recv(std::span(data), from{0});
+        allocations = plenty - testing::refused_memory::left_before();
+      }
+      CHECK(data.back() == 7);
+      over = true;
+    };
+    // A task is ready at each look at the line.
+    co_await when_all(keep_busy(over), loop());
+  };
+  pair.run(tell_all, hear_all);
+  CHECK(allocations == 0);
+}
+
+TEST_CASE("law 9: large messages that are not received keep none behind them waiting") {
+  one_thread pair;
+  pair.form();
+  warm_up(pair);
+  constexpr lane not_received{6};
+  bool over = false;
+  auto tell_all = [=](world& w) -> task<void> {
+    const std::vector<word> data(large_words, 7);
+    for (word i = 0; i < large_messages; ++i) {
+      co_await w.send(std::span(data), to{1}, not_received);
+      co_await w.send(object(i), to{1});
+    }
+  };
+  auto hear_all = [&](world& w) -> task<void> {
+    auto loop = [&]() -> task<void> {
+      std::vector<word> data(large_words);
+      // It names the lane.
+      co_await w.recv(std::span(data), from{0}, not_received);
+      for (word i = 0; i < large_messages; ++i) {
+        word x = 0;
+        co_await w.recv(object(x), from{0});
+        CHECK(x == i);
+      }
+      over = true;
+    };
+    co_await when_all(keep_busy(over), loop());
+  };
+  pair.run(tell_all, hear_all);
+  CHECK(over);
+}
+
 #if defined(__x86_64__)
 TEST_CASE("a small send makes few calls through pointers, and so does an arrival") {
   if (testing::has_address_sanitizer || testing::has_thread_sanitizer) return;
