@@ -49,10 +49,11 @@ class cell_receiver final : public receiver {
   /// arrival is, from its line to its receive. Returns false, with nothing done, if it
   /// must be handled as any other frame.
   [[nodiscard]] bool pass_on(shm::cell_content& c);
-  /// Returns whether a message stays in its line while the tasks that are ready run: it
-  /// would be kept, and one of them may receive it. Once, until a message was passed on:
-  /// what stands behind it waits too (law 9).
-  [[nodiscard]] bool rests_a_turn(const shm::cell_content& c) noexcept;
+  /// Returns whether no receive waits for a message that is large enough for what is
+  /// ready to be run first.
+  [[nodiscard]] bool would_be_kept(const shm::cell_content& c) noexcept;
+  /// Runs what is ready. Returns whether it may be called again in this look.
+  bool run_tasks() noexcept;
   void free_chunks(unsigned first) noexcept;
   /// Tells a writer that waits for a chunk that some were freed.
   void tell_of_freed() noexcept;
@@ -67,7 +68,6 @@ class cell_receiver final : public receiver {
   std::vector<std::uint64_t> untaken_;
   /// Chunks were freed, and their writer was not yet told of it, if it waits for one.
   bool has_freed_ = false;
-  bool has_rested_ = false;
 };
 
 }  // namespace manyworlds::inline v0::detail::host

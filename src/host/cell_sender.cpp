@@ -194,6 +194,8 @@ bool cell_sender::try_send(const operation& op) {
   if (!l || violation_ || is_shut_ || ring_.reserve(1) != shm::room::enough) return false;
   if (bytes > shm::chunk_size) {
     run_ = exact_run(bytes);
+    // Chunks that worlds of this link hold for their next messages break up runs.
+    if (!run_ && link_.collect_reserved_chunks()) run_ = exact_run(bytes);
     if (!run_) return false;
   } else if (bytes > inline_bytes && !has_chunk()) {
     return false;
@@ -375,7 +377,8 @@ bool cell_sender::has_room_to_help() noexcept {
   const shm::room has = ring_.reserve(1);
   if (has == shm::room::corrupt) violation_ = corrupt_position;
   return has == shm::room::enough &&
-         (link_.chunks_out().has_free(chunks_to_help) || link_.may_add_chunks());
+         (link_.chunks_out().has_free(chunks_to_help) || link_.may_add_chunks() ||
+          link_.collect_reserved_chunks());
 }
 
 shm::allocated_chunk cell_sender::spare_run(std::size_t bytes) noexcept {
