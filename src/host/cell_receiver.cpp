@@ -42,8 +42,8 @@ const char* cell_receiver::take(bool& any) {
     shm::cell_content c = ring_.front();
     // Its receiver may be among the ready, and what is kept is copied twice, into memory
     // that is allocated for it. Without this, messages of 8 and 26 KiB in eight worlds
-    // took up to twice as long as in eight lanes of one world, whose next message is of
-    // another lane.
+    // took up to twice as long as in eight lanes of one world: there the next message is
+    // of another lane.
     if (may_run_more && !core_.home.has_nothing_ready() && would_be_kept(c)) {
       may_run_more = goes_straight_on = run_tasks();
       if (core_.stopping) break;
