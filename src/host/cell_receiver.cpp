@@ -14,8 +14,6 @@ namespace {
 // meanwhile, and as much content as a slice of the other transports.
 constexpr int cells_at_once = 32;
 constexpr std::size_t content_at_once = std::size_t{256} * 1024;
-/// Below this a second copy costs little.
-constexpr std::size_t worth_a_run = 4096;
 static_assert(cells_at_once * 2 == shm::cell_ring::capacity, "half a ring");
 static_assert(cell_slice_limit <= content_at_once, "a turn has room for a slice");
 
@@ -36,21 +34,16 @@ const char* cell_receiver::take(bool& any) {
   const char* wrong = nullptr;
   // Older work comes first (law 5).
   bool goes_straight_on = core_.home.has_nothing_ready();
-  bool may_run_more = true;
   for (int i = 0; i < cells_at_once && ring_.ready() && !wrong; ++i) {
     any = true;
     shm::cell_content c = ring_.front();
-    // Its receiver may be among the ready, and what is kept is copied twice, into memory
-    // that is allocated for it. Without this, messages of 8 and 26 KiB in eight worlds
-    // took up to twice as long as in eight lanes of one world: there the next message is
-    // of another lane.
-    if (may_run_more && !core_.home.has_nothing_ready() && would_be_kept(c)) {
-      may_run_more = goes_straight_on = run_tasks();
-      if (core_.stopping) break;
-    }
     if (ring_.pop()) link_.notify(slot_);
     if (pass_on(c)) {
-      if (goes_straight_on) may_run_more = goes_straight_on = run_tasks();
+      if (goes_straight_on) {
+        // The task may go on for long: a writer that is seen to wait is told before.
+        if (has_freed_ && link_.chunks_in().seems_awaited()) tell_of_freed();
+        goes_straight_on = core_.home.run_straight_on();
+      }
     } else {
       wrong = handle_cell(c);
     }
@@ -61,18 +54,6 @@ const char* cell_receiver::take(bool& any) {
   // chunks.
   if (has_freed_) tell_of_freed();
   return wrong;
-}
-
-bool cell_receiver::would_be_kept(const shm::cell_content& c) noexcept {
-  eager_header h;
-  return get_plain_header(c, h) && h.bytes >= worth_a_run &&
-         core_.matcher->has_no_receive(peer_, h.on);
-}
-
-// A task may go on for long: a writer that is seen to wait is told before.
-bool cell_receiver::run_tasks() noexcept {
-  if (has_freed_ && link_.chunks_in().seems_awaited()) tell_of_freed();
-  return core_.home.run_straight_on();
 }
 
 void cell_receiver::free_chunks(unsigned first) noexcept {

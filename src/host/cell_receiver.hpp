@@ -49,11 +49,6 @@ class cell_receiver final : public receiver {
   /// arrival is, from its line to its receive. Returns false, with nothing done, if it
   /// must be handled as any other frame.
   [[nodiscard]] bool pass_on(shm::cell_content& c);
-  /// Returns whether no receive waits for a message that is large enough for what is
-  /// ready to be run first.
-  [[nodiscard]] bool would_be_kept(const shm::cell_content& c) noexcept;
-  /// Runs what is ready. Returns whether it may be called again in this look.
-  bool run_tasks() noexcept;
   void free_chunks(unsigned first) noexcept;
   /// Tells a writer that waits for a chunk that some were freed.
   void tell_of_freed() noexcept;

@@ -377,8 +377,7 @@ bool cell_sender::has_room_to_help() noexcept {
   const shm::room has = ring_.reserve(1);
   if (has == shm::room::corrupt) violation_ = corrupt_position;
   return has == shm::room::enough &&
-         (link_.chunks_out().has_free(chunks_to_help) || link_.may_add_chunks() ||
-          link_.collect_reserved_chunks());
+         (link_.chunks_out().has_free(chunks_to_help) || link_.may_add_chunks());
 }
 
 shm::allocated_chunk cell_sender::spare_run(std::size_t bytes) noexcept {

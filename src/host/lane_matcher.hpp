@@ -93,18 +93,6 @@ class lane_matcher {
                               waiting_for_any_fresh_.empty();
     return is_only_kind && l->is_known && !l->is_discarded ? l : nullptr;
   }
-  /// Returns whether a message of the lane, which is known, would be kept: no receive
-  /// waits for it.
-  [[nodiscard]] bool has_no_receive(rank_t rank, std::uint64_t number) noexcept {
-    peer_lanes& p = peer(rank);
-    if (!waiting_for_any_.empty() || !p.waiting_for_fresh.empty() ||
-        !waiting_for_any_fresh_.empty()) {
-      return false;
-    }
-    const inbound_lane* const l = p.lanes.find(number);
-    if (!l) return p.known.contains(number);
-    return l->is_known && !l->is_discarded && l->waiting.empty();
-  }
 
   /// Begins a receive or an arrival: it ends at once, takes an offered message, or
   /// waits.

@@ -87,9 +87,9 @@ class reactor final : public executor {
   }
   /// Returns whether no work is ready: what a poller makes ready then may run at once.
   [[nodiscard]] bool has_nothing_ready() const noexcept { return ready_.empty(); }
-  /// Runs what is ready, oldest first (law 5), in the midst of a poller's look: a task
-  /// goes on straight from the message that it waited for. Thread: its own, within a
-  /// poller's `poll`, which may be entered by nothing that runs here.
+  /// Runs what a poller has made ready since `has_nothing_ready` was true, in the midst
+  /// of its look: a task goes on straight from the message that it waited for. Thread:
+  /// its own, within a poller's `poll`, which may be entered by nothing that runs here.
   /// Returns whether it may be called again in this look: if work is left, others have
   /// their turn first (law 9).
   bool run_straight_on() noexcept {

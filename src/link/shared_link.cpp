@@ -101,7 +101,10 @@ bool shared_link::poll() noexcept {
   // The next round is what this one leaves over, so that each slot has its turn (law
   // 9).
   bool is_enough = false;
-  round.for_each([this, &did, &is_enough](unsigned slot) {
+  // Older work comes first (law 5).
+  bool goes_straight_on = user_.has_nothing_ready();
+  std::shared_ptr<shared_link> keeps;
+  round.for_each([&, this](unsigned slot) {
     slot_use& use = slots_[slot];
     // Another slot's step may have closed this one.
     if (!use.user) return;
@@ -109,6 +112,15 @@ bool shared_link::poll() noexcept {
     if (use.user->poll()) {
       did = true;
       slots_[slot].empty_polls = 0;
+      // What a slot has made ready runs before the next one is looked at, which may hold
+      // several messages for one of these tasks: where they were all taken at once, all
+      // but the first were kept, and so copied twice. Messages of 8 and 26 KiB in eight
+      // worlds took up to twice as long as in eight lanes of one. A task may end all that
+      // uses this link.
+      if (goes_straight_on && !user_.has_nothing_ready()) {
+        keeps = shared_from_this();
+        goes_straight_on = user_.run_straight_on();
+      }
       is_enough = user_.is_turn_used_up();
       return;
     }

@@ -410,10 +410,6 @@ namespace {
 constexpr std::size_t large_words = 1024;
 constexpr int large_messages = 5;
 
-task<void> keep_busy(const bool& over) {
-  while (!over) co_await yield();
-}
-
 }  // namespace
 
 TEST_CASE("of large messages in many worlds each is copied once, as in one") {
@@ -473,37 +469,6 @@ TEST_CASE("of large messages in many worlds each is copied once, as in one") {
   CHECK(messages == 2 * rounds * large_messages);
   // The list's receiver may be a round behind.
   CHECK(allocations < rounds);
-}
-
-TEST_CASE("law 9: large messages that are not received keep none behind them waiting") {
-  one_thread pair;
-  pair.form();
-  warm_up(pair);
-  constexpr lane not_received{6};
-  bool over = false;
-  auto tell_all = [=](world& w) -> task<void> {
-    const std::vector<word> data(large_words, 7);
-    for (word i = 0; i < 6 * large_messages; ++i) {
-      co_await w.send(std::span(data), to{1}, not_received);
-      co_await w.send(object(i), to{1});
-    }
-  };
-  auto hear_all = [&](world& w) -> task<void> {
-    auto loop = [&]() -> task<void> {
-      std::vector<word> data(large_words);
-      // It names the lane.
-      co_await w.recv(std::span(data), from{0}, not_received);
-      for (word i = 0; i < 6 * large_messages; ++i) {
-        word x = 0;
-        co_await w.recv(object(x), from{0});
-        CHECK(x == i);
-      }
-      over = true;
-    };
-    co_await when_all(keep_busy(over), loop());
-  };
-  pair.run(tell_all, hear_all);
-  CHECK(over);
 }
 
 #if defined(__x86_64__)
