@@ -181,6 +181,9 @@ void cell_sender::put(const frame& f, const operation& op, pending_send* p) {
   shm::cell_content c = cell_of(f);
   f.kind == frame_kind::eager ? put_eager(c, op, p) : put_offer(c, op, *p);
   publish(c);
+  // A chunk that it has not used is free for all worlds of the link: where 48 of them had
+  // sent once 236 KiB took twice as long in another, since its sender could not help.
+  give_back_reserved_chunk();
 }
 
 bool cell_sender::try_send(const operation& op) {
@@ -194,8 +197,6 @@ bool cell_sender::try_send(const operation& op) {
   if (!l || violation_ || is_shut_ || ring_.reserve(1) != shm::room::enough) return false;
   if (bytes > shm::chunk_size) {
     run_ = exact_run(bytes);
-    // Chunks that worlds of this link hold for their next messages break up runs.
-    if (!run_ && link_.collect_reserved_chunks()) run_ = exact_run(bytes);
     if (!run_) return false;
   } else if (bytes > inline_bytes && !has_chunk()) {
     return false;

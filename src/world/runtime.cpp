@@ -173,7 +173,11 @@ bool runtime::poll() {
 }
 
 std::optional<duration> runtime::prepare_wait() {
+  refuse_in_forked_child();
   if (turning_ != turning::a_foreign_loop) take_the_reactor(turning::a_foreign_loop);
+  // It asks the pollers, too.
+  if (core_->user().is_current())
+    throw std::logic_error("runtime::prepare_wait: a turn runs; a task awaits instead");
   return core_->user().prepare_wait();
 }
 

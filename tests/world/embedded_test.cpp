@@ -158,11 +158,17 @@ TEST_CASE("a task that turns the runtime it runs on is refused, and goes on") {
   options.log = &log;
   runtime rt(options);
   std::string said;
+  std::string said_of_wait;
   auto polls = [&]() -> task<void> {
     try {
       rt.poll();
     } catch (const std::logic_error& e) {
       said = e.what();
+    }
+    try {
+      static_cast<void>(rt.prepare_wait());
+    } catch (const std::logic_error& e) {
+      said_of_wait = e.what();
     }
     co_return;
   };
@@ -171,6 +177,7 @@ TEST_CASE("a task that turns the runtime it runs on is refused, and goes on") {
   for (int i = 0; i < 1000 && !ended.is_ready(); ++i) rt.poll();
   CHECK(ended.is_ready());
   CHECK(said == "runtime::poll: a turn runs already; a task awaits instead");
+  CHECK(said_of_wait == "runtime::prepare_wait: a turn runs; a task awaits instead");
 }
 
 TEST_CASE("both ends of a world count the same bytes, however they have travelled") {
