@@ -42,6 +42,17 @@ def what_was_waited_for_may_be_started_again_at_once():
         assert job.ask("wait").returncode == code
 
 
+def has_stopped(pid):
+    """Each thread stops by itself, and only behind the system call that it is in."""
+    def state(thread):
+        try:
+            with open(f"/proc/{pid}/task/{thread}/stat", encoding="ascii") as file:
+                return file.read().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return "T"  # It has ended.
+    return all(state(thread) == "T" for thread in os.listdir(f"/proc/{pid}/task"))
+
+
 def stops_without_master(name, damage, said):
     job = Job(name, graph(name), how="start")
     assert job.process.wait(LIMIT) == 0
@@ -51,6 +62,8 @@ def stops_without_master(name, damage, said):
     # By its journal the next master would mend what this one was about to write.
     (master,) = until(lambda: job.children("master"), "there is no master")
     os.kill(master, signal.SIGSTOP)
+    # A write that was under way would mend the damage.
+    until(lambda: has_stopped(master), "the master does not stop")
     damage(context)
     os.remove(context + "-journal")
     os.kill(master, signal.SIGKILL)
