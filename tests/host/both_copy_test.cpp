@@ -196,6 +196,18 @@ TEST_SUITE("host both copy") {
     }
   }
 
+  TEST_CASE("an offer keeps no chunk from senders that could help with it") {
+    const auto sent = pattern(size);
+    send_op giver;
+    cluster c(2, ground::shared_simulated, with_cpus());
+    const by_hand stopped(c, 1);
+    while (c.link(0, 1).add_chunks()) {}
+    send(c, giver, 0, 1, sent);
+    c.settle();
+    REQUIRE(shm::ring_reader(stopped.link.incoming(cluster::slot)).ready());
+    CHECK(c.link(0, 1).chunks_out().has_free(shm::chunk_states::chunks));
+  }
+
   TEST_CASE("of messages that come at once each is whole, helped or not") {
     if (testing::reading_is_refused_here()) return;
     constexpr std::size_t count = 5;
