@@ -112,6 +112,7 @@ constexpr wrong_file wrong_files[] = {
     {"name = \"j\"\na.b.c.d.e.f.g.h.i@.j = 1\n", "", "nests deeper"},
     {"name = \"j\"\n[@$x]\nrun = 1\n", "", "no TOML: \"$\" may not stand here"},
     {"\"\xc3\xa4\".b.c.d.e.f.g.h.i@.j = 1\n", "", "nests deeper"},
+    {"name = \"j\"\n[rol@\xc3\xa9]\nrun = 1\n", "", "no TOML"},
     // The job.
     {"@[role.a]\nrun = [\"./a\"]\n", "name", "the job has no name"},
     {"name = @3\n[role.a]\nrun = [\"./a\"]\n", "name", "name must be a text, is 3"},
@@ -454,6 +455,14 @@ TEST_CASE("graph B10: roles keep the order of the file, and not that of their na
   const auto same = mw::job_graph::from_json(
       R"({"role": {"z": {"run": ["./z"]}, "a": {"run": ["./a"]}}, "name": "j"})");
   CHECK(same.roles()[0].name == "z");
+}
+
+TEST_CASE("graph B71: letters of any language may follow the end of a line in a text") {
+  // toml++ 3.3 takes them for unreachable there (its issue 190).
+  const auto g = mw::job_graph::from_toml(
+      "name = \"j\"\n[role.a]\nrun = [\"./a\", \"\"\"b\\\n  \xc3\xa9\"\"\"]\n");
+  REQUIRE(g.roles().size() == 1);
+  CHECK(g.roles()[0].command == std::vector<std::string>{"./a", "b\xc3\xa9"});
 }
 
 TEST_CASE("graph B71: forty wrong files, each fault with file, line and field") {
