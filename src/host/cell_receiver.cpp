@@ -47,8 +47,10 @@ const char* cell_receiver::take(bool& any) {
     } else {
       wrong = handle_cell(c);
     }
-    // The end of an operation may have ended the world.
-    if (core_.stopping || core_.counters.bytes_received >= enough) break;
+    // The end of an operation may have ended the world, and a task that went straight on
+    // may have been refused memory.
+    if (core_.stopping || is_cut_short_) break;
+    if (core_.counters.bytes_received >= enough) break;
   }
   // This is done also for a world that is over: other worlds of its link use the same
   // chunks.

@@ -54,6 +54,14 @@ void channel::abandon_sends() {
   pump();
 }
 
+void channel::carry_nothing_more() noexcept {
+  ended_ = true;
+  sending().cut_short();
+  receiving().cut_short();
+  // A world that all others have left breaks no more: its end waits for no answer.
+  if (leaving_ || peer_left_) stop();
+}
+
 void channel::say_leave_when_drained() {
   if (!leaving_ || said_leave_ || peer_left_ || !sending().is_drained()) return;
   said_leave_ = true;

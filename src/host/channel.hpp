@@ -51,6 +51,10 @@ class channel {
   [[nodiscard]] virtual bool at_rest() const noexcept = 0;
   [[nodiscard]] virtual bool is_open() const noexcept = 0;
 
+  /// A step was cut short: what it has lost must not be followed by anything (law 5).
+  /// The world breaks only when its threads have heard of it.
+  void carry_nothing_more() noexcept;
+
   // Timers of the backend.
   [[nodiscard]] virtual bool must_watch() noexcept = 0;
   /// Looks for stalled and settling transfers. `late` says that this side itself did
@@ -65,8 +69,10 @@ class channel {
     try {
       step();
     } catch (const std::exception& e) {
-      if (!core_.stopping)
-        core_.events.must_break(peer_, cause::out_of_resources, e.what());
+      // A channel that stops may end a leave: that is no reason to hide why.
+      const bool was_over = core_.stopping;
+      carry_nothing_more();
+      if (!was_over) core_.events.must_break(peer_, cause::out_of_resources, e.what());
     }
   }
   /// Handles a `left` that answers no leave of ours. Returns null, or what is wrong

@@ -52,7 +52,19 @@ void host_backend::guarded(rank_t peer, Step&& step) noexcept {
   try {
     step();
   } catch (const std::exception& e) {
-    if (!core_.stopping) core_.events.must_break(peer, cause::out_of_resources, e.what());
+    // A channel that stops may end a leave: that is no reason to hide why.
+    const bool was_over = core_.stopping;
+    for_each_channel([&](host::channel& c) {
+      if (peer == no_rank || &c == to(peer)) c.carry_nothing_more();
+    });
+    if (!was_over) core_.events.must_break(peer, cause::out_of_resources, e.what());
+  }
+}
+
+template <class Visit>
+void host_backend::guarded_each(Visit&& visit) noexcept {
+  for (rank_t peer = 0; peer < core_.size && !core_.stopping; ++peer) {
+    if (host::channel* const c = to(peer)) guarded(peer, [&] { visit(*c); });
   }
 }
 
@@ -326,29 +338,28 @@ void host_backend::leave(work& gone, time_point deadline) noexcept {
 }
 
 void host_backend::begin_leave(work& gone, time_point deadline) {
-  const std::string detail = "this member has left";
   MW_ASSERT(!gone_ && !left_, "a world is left once");
   gone_ = &gone;
   leave_deadline_ = deadline;
+  // First: whatever is refused memory below, a world that all others have left is over by
+  // then. The last quarter is for telling the peers that we leave, without the messages
+  // that were not taken by then.
+  const duration left = std::max(deadline - core_.home.now(), duration(0));
+  core_.home.timers().arm(deadline_, core_.home.now() + left / 4 * 3);
   collectives_.leave();
   if (core_.stopping) return;
   left_ = true;
-  matcher_.fail_waiting(cause::closed, detail);
+  matcher_.fail_waiting(cause::closed, "this member has left");
   for_each_channel([](host::channel& c) { c.leave(); });
-  // The last quarter is for telling the peers that we leave, without the messages that
-  // were not taken by then.
-  const duration left = std::max(deadline - core_.home.now(), duration(0));
-  core_.home.timers().arm(deadline_, core_.home.now() + left / 4 * 3);
   finish_ending();
 }
 
 void host_backend::deadline_passed() noexcept {
-  MW_ASSERT(core_.home.is_current() && left_, "only a leave has a deadline");
+  MW_ASSERT(core_.home.is_current() && gone_, "only a leave has a deadline");
   if (!abandoned_) {
     abandoned_ = true;
     core_.home.timers().arm(deadline_, std::max(leave_deadline_, core_.home.now()));
-    guarded(no_rank,
-            [this] { for_each_channel([](host::channel& c) { c.abandon_sends(); }); });
+    guarded_each([](host::channel& c) { c.abandon_sends(); });
     return;
   }
   for_each_channel([](host::channel& c) { c.stop(); });
@@ -392,24 +403,27 @@ void host_backend::tidy_soon() noexcept {
     core_.home.timers().arm(tidy_, core_.home.now() + tidy_delay);
 }
 
+void host_backend::tidy_now() noexcept {
+  if (!core_.stopping) core_.home.timers().arm(tidy_, core_.home.now());
+}
+
 void host_backend::look() noexcept {
   MW_ASSERT(core_.home.is_current(), "a timer expires in its reactor's turn");
   const time_point now = core_.home.now();
   const bool late = now - watch_.when() > late_by;
   bool again = false;
-  for (auto& c : channels_) {
-    if (!c || core_.stopping) continue;
-    guarded(no_rank, [&] { c->look(now, late); });
+  guarded_each([&](host::channel& c) {
+    c.look(now, late);
     if (core_.stopping) return;
-    c->pump();
-    again = again || c->must_watch();
-  }
+    c.pump();
+    again = again || c.must_watch();
+  });
   if (again) watch();
 }
 
 void host_backend::tidy() noexcept {
   MW_ASSERT(core_.home.is_current(), "a timer expires in its reactor's turn");
-  guarded(no_rank, [this] { for_each_channel([](host::channel& c) { c.tidy(); }); });
+  guarded_each([](host::channel& c) { c.tidy(); });
 }
 
 std::uint64_t host_backend::queued(rank_t peer) const noexcept {

@@ -78,6 +78,8 @@ class host_backend final : public backend, private host::match_listener {
   void watch() noexcept;
   /// Arms the timer that returns credits and memory of channels that are silent.
   void tidy_soon() noexcept;
+  /// The same in this turn, for what one channel's step has queued in another.
+  void tidy_now() noexcept;
   /// Discards a lane in the midst of a step, as `discard` does between two.
   void discard_lane(rank_t peer, std::uint64_t number);
   /// Sends a frame without content.
@@ -112,6 +114,8 @@ class host_backend final : public backend, private host::match_listener {
   }
   template <class Step>
   void guarded(rank_t peer, Step&& step) noexcept;
+  template <class Visit>
+  void guarded_each(Visit&& visit) noexcept;
 
   void start_any(operation& op);
   void send(operation& op);

@@ -28,6 +28,8 @@ class outgoing_batch {
     queued_.append(content);
     appended_ += content.size();
   }
+  /// Makes room for that much more.
+  void reserve(std::size_t bytes) { queued_.reserve(queued_.size() + bytes); }
   [[nodiscard]] std::size_t queued_bytes() const noexcept { return queued_.size(); }
   /// `appended` counts the bytes of all frames that were ever queued, and `gone` those
   /// that the kernel has surely taken. A slice's bytes are not counted: a peer that

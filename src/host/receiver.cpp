@@ -369,6 +369,38 @@ inbound_message* receiver::find(std::uint64_t id) {
   return found == named_.end() ? nullptr : found->second;
 }
 
+namespace {
+
+/// Sets what a message's frame says of it: what matching reads, or changes before the
+/// message is kept. Returns false if it describes a payload on a device wrongly.
+bool describe(inbound_message& m, const frame& f, std::span<const std::byte> content) {
+  const bool offered = f.kind == frame_kind::offer;
+  m.id = f.id;
+  m.user = f.word;
+  m.type = f.type;
+  m.head_bytes = f.head_bytes;
+  m.payload_bytes = static_cast<std::size_t>(f.bytes);
+  m.content = content;
+  m.head_taken = false;
+  m.is_settled = false;
+  m.has_payload = f.bytes > 0 || f.head_bytes == 0 ||
+                  (!offered && (f.generation & eager_empty_payload) != 0);
+  m.offered = offered;
+  m.may_be_kept = offered && f.generation == offer_may_be_kept;
+  m.granted = (f.generation & (offered ? offer_granted : eager_granted)) != 0;
+  m.wants_taken = offered || (f.generation & eager_wants_taken) != 0;
+  m.is_accounted = !m.wants_taken;
+  m.accounted = m.is_accounted ? content.size() : 0;
+  m.on_device = !offered && (f.generation & eager_on_device) != 0;
+  if (!m.on_device) [[likely]]
+    return true;
+  const auto prefix = decode_prefix(content.subspan(f.head_bytes));
+  if (prefix) m.prefix = *prefix;
+  return prefix.has_value();
+}
+
+}  // namespace
+
 const char* receiver::on_message(const frame& f, std::span<const std::byte> content) {
   MW_ASSERT(content.size() == content_bytes(f),
             "a transport hands on a message with all of its content");
@@ -377,55 +409,29 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
   if (ignoring_) return nullptr;
   if (f.on > (lane::reserved | core::own_lanes)) [[unlikely]]
     return "a message on a reserved lane that does not exist";
-  const bool offered = f.kind == frame_kind::offer;
-  std::size_t cost = message_cost + content.size();
-  const bool may_be_kept = offered && f.generation == offer_may_be_kept;
-  if (may_be_kept) cost += f.bytes;
-  const bool granted = (f.generation & (offered ? offer_granted : eager_granted)) != 0;
-  if (granted) [[unlikely]] {
+  // All messages share one object: to clear a new one would cost each message 8 ns.
+  inbound_message& m = arriving_;
+  if (!describe(m, f, content)) [[unlikely]]
+    return "an invalid description of a payload";
+  m.source = peer_;
+  m.cost = message_cost + content.size() + (m.may_be_kept ? m.payload_bytes : 0);
+  if (m.granted) [[unlikely]] {
     if (grants_ == 0) return "a message without a window that was not asked for";
     --grants_;
-    cost = 0;
+    m.cost = 0;
     if (is_tight_ && core_.matcher->waits_for_fresh_lanes(peer_)) {
       worth_saying_ = 0;
       ready_for_fresh_ = true;
     }
   }
   inbound_lane& l = core_.matcher->lane_of(peer_, f.on);
-  if (!is_within_windows(l, cost)) {
+  if (!is_within_windows(l, m.cost)) {
     return "more unreceived data than the window allows";
   }
-  l.held_bytes += cost;
-  if (!core::is_own(f.on)) held_bytes_ += cost;
-
-  // All messages share one object: to clear a new one would cost each message 8 ns.
-  // This sets what matching reads, or changes before the message is kept.
-  inbound_message& m = arriving_;
-  m.source = peer_;
+  l.held_bytes += m.cost;
+  if (!core::is_own(f.on)) held_bytes_ += m.cost;
   m.on = &l;
-  m.id = f.id;
-  m.user = f.word;
-  m.type = f.type;
-  m.head_bytes = f.head_bytes;
-  m.payload_bytes = static_cast<std::size_t>(f.bytes);
-  m.cost = cost;
-  m.content = content;
-  m.head_taken = false;
-  m.is_settled = false;
-  m.has_payload = f.bytes > 0 || f.head_bytes == 0 ||
-                  (!offered && (f.generation & eager_empty_payload) != 0);
-  m.offered = offered;
-  m.may_be_kept = may_be_kept;
-  m.granted = granted;
-  m.wants_taken = offered || (f.generation & eager_wants_taken) != 0;
-  m.on_device = !offered && (f.generation & eager_on_device) != 0;
-  if (m.on_device) [[unlikely]] {
-    const auto prefix = decode_prefix(content.subspan(f.head_bytes));
-    if (!prefix) return "an invalid description of a payload";
-    m.prefix = *prefix;
-  }
-  m.is_accounted = !m.wants_taken;
-  m.accounted = m.is_accounted ? content.size() : 0;
+
   const bool is_collective = f.on == core::collective_lane;
   if (m.offered) {
     if (is_collective) core_.backend.note_collective_message(peer_, f.word);
@@ -435,7 +441,7 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
     MW_ASSERT(kept->is_kept && kept->id == last_id_,
               "the newest message is the one kept");
     named_[f.id] = kept;
-    const bool must_be_taken = granted || l.is_discarded;
+    const bool must_be_taken = kept->granted || l.is_discarded;
     core_.matcher->announce(*kept);
     if (!must_be_taken) return nullptr;
     if (inbound_message* left = find(f.id)) dismiss(*left);
@@ -443,7 +449,7 @@ const char* receiver::on_message(const frame& f, std::span<const std::byte> cont
     kept->came = core_.home.recently();
     if (kept->wants_taken) named_[f.id] = kept;
     if (is_collective) core_.backend.note_collective_message(peer_, f.word);
-    if (granted || kept->on->is_discarded) dismiss(*kept);
+    if (kept->granted || kept->on->is_discarded) dismiss(*kept);
   }
   return nullptr;
 }
@@ -497,7 +503,9 @@ void receiver::drop(inbound_message& m) {
   let_go(m);
   // No receive has seen anything of what was collected.
   if (std::exchange(m.collecting, false)) m.received = 0;
+  const bool may_turn_to_another = m.taker && m.taker->peer == no_rank;
   core_.matcher->withdraw(m, closed_detail_);
+  if (may_turn_to_another) core_.backend.tidy_now();
 }
 
 void receiver::drop_offers() {

@@ -39,6 +39,8 @@ class receiver {
   void settle();
   /// Fails the receives that take a message as closed, once the kernel lets go.
   void close(const std::string& detail);
+  /// A message was lost, or may have been: what has come behind it is not handed on.
+  void cut_short() noexcept { is_cut_short_ = true; }
 
   /// Returns the credit that is worth a frame, or all of it. Tells the peer for which
   /// of its sends that wait for the window a receive waits.
@@ -122,6 +124,7 @@ class receiver {
   /// The message that has just come, until it is taken or kept. A transport says where
   /// an offer's payload lies before it hands on the frame.
   inbound_message arriving_;
+  bool is_cut_short_ = false;
 
  private:
   [[nodiscard]] const char* on_message(const frame& f,

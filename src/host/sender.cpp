@@ -60,9 +60,9 @@ void sender::start(operation& op) {
     ++waiting_;
     return;
   }
-  const send_obstacle obstacle = others_come_first() && !core::is_own(l.number)
-                                     ? send_obstacle::room
-                                     : obstacle_to(l, op);
+  const bool must_queue =
+      is_cut_short_ || (others_come_first() && !core::is_own(l.number));
+  const send_obstacle obstacle = must_queue ? send_obstacle::room : obstacle_to(l, op);
   if (obstacle == send_obstacle::none) return announce(l, op);
   l.waiting.push_back(op);
   ++waiting_;

@@ -85,6 +85,8 @@ class sender {
   bool withdraw(operation& op);
   /// Ends all sends as closed, at once or when the kernel lets go, and tells the peer.
   void close(const std::string& detail);
+  /// A message was numbered and not sent, or may have been: no other follows it.
+  void cut_short() noexcept { is_cut_short_ = true; }
 
   // The peer's frames. Each returns null, or what is wrong with the frame.
   const char* on_pull(const frame& f);
@@ -211,6 +213,7 @@ class sender {
   core& core_;
   /// Credit, room or the first of a lane has changed: waiting sends may go on.
   bool may_go_on_ = false;
+  bool is_cut_short_ = false;
   /// A payload found no room in the table of offers.
   bool wants_offer_room_ = false;
   /// The first ready lane found no such room either.

@@ -164,6 +164,7 @@ void shm_channel::go_on() noexcept {
   MW_ASSERT(is_next_scheduled_ && core_.home.is_current(),
             "scheduled work runs once, on its reactor");
   is_next_scheduled_ = false;
+  if (stopped_ && corked_) return;  // The step rests it.
   if (stopped_) return rest();
   guarded([this] {
     sender_.finish_taken();

@@ -17,6 +17,9 @@ bool stream_sender::is_full() noexcept { return batch_.queued_bytes() >= queue_l
 
 void stream_sender::put(const frame& f, const operation& op, pending_send* p) {
   MW_ASSERT(op.head_bytes == 0 || op.head, "a head that has bytes lies somewhere");
+  // All or nothing: without memory no frame stands there that others seem to belong to.
+  batch_.reserve(frame_size + (f.kind == frame_kind::eager ? whole_bytes(op)
+                                                           : std::size_t{op.head_bytes}));
   batch_.append(f);
   batch_.append({static_cast<const std::byte*>(op.head), op.head_bytes});
   const_view_cursor cursor(op.source);

@@ -85,7 +85,7 @@ void tcp_channel::sent() noexcept {
 void tcp_channel::received() noexcept {
   MW_ASSERT(receiving_now_, "a request ends once");
   receiving_now_ = false;
-  if (stopped_) return rest();
+  if (stopped_ || ended_) return rest();
   const io_result result = receive_.result;
   if (!result.ok() && result.error() != ECANCELED && result.error() != EINTR) {
     return ended(result.error());

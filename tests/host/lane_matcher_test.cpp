@@ -116,6 +116,34 @@ TEST_SUITE("host lane matcher") {
     CHECK(b.receive_from(1, 5).done());
   }
 
+  TEST_CASE("a receive of any fresh lane passes over what is still being brought") {
+    bench b;
+    inbound_message* first = b.offered(1, 10);
+    first->collecting = true;
+    REQUIRE(b.arrives(1, 11) != nullptr);
+    CHECK(b.receive_from(1, 0, true).done());
+    receive_op& waits = b.receive_from(1, 0, true);
+    CHECK_FALSE(waits.ended());
+    b.matcher.collected(*first);
+    CHECK(waits.done());
+  }
+
+  TEST_CASE("each message that has been brought wakes a receive of any fresh lane") {
+    bench b;
+    inbound_message* brought[2];
+    for (std::uint64_t lane = 10; lane < 12; ++lane) {
+      brought[lane - 10] = b.offered(1, lane);
+      brought[lane - 10]->collecting = true;
+    }
+    receive_op& first = b.receive_from(1, 0, true);
+    receive_op& second = b.receive_from(no_rank, 0, true);
+    b.matcher.collected(*brought[1]);
+    CHECK(first.done());
+    CHECK_FALSE(second.ended());
+    b.matcher.collected(*brought[0]);
+    CHECK(second.done());
+  }
+
   TEST_CASE("a receive keeps its place when its message is withdrawn unbegun") {
     bench b;
     receive_op& first = b.receive_from(1, 5);

@@ -77,6 +77,105 @@ TEST_SUITE("host without memory") {
     CHECK(lanes.size() == 0);
   }
 
+  TEST_CASE("law 5: no message takes the place of one that was lost without memory") {
+    for (const ground g : all_grounds()) {
+      if (is_simulated(g)) continue;  // Its network allocates in the same turn.
+      CAPTURE(std::string(name_of(g)));
+      bool was_asked = true;
+      int before = 0;
+      for (; was_asked; ++before) {
+        CAPTURE(before);
+        cluster c(2, g);
+        const std::vector<std::uint8_t> lost(256 * 1024, 1);
+        const std::vector<std::uint8_t> next(256 * 1024, 2);
+        std::vector<std::uint8_t> got(lost.size());
+        // What grows once, as the reactor's timers, has grown.
+        for (int i = 0; i < 3; ++i) carry(c, next, got);
+        receive_op r;
+        receive(c, r, 1, 0, got);
+        c.settle();
+        send_op sends[2];
+        send(c, sends[0], 0, 1, lost);
+        send(c, sends[1], 0, 1, next);
+        for (int turn = 0; turn < 10; ++turn) c[0].home->turn();
+        was_asked = false;
+        // What was sent is there soon.
+        for (int turn = 0; turn < 1000 && !was_asked && !r.ended(); ++turn) {
+          const refused_memory refused(before);
+          c[1].home->turn();
+          was_asked = refused_memory::was_asked();
+          if (!was_asked) c[0].home->turn();
+        }
+        c.settle();
+        if (!was_asked) REQUIRE(c.until([&] { return r.done(); }));
+        if (r.done()) CHECK(got == lost);
+        if (was_asked) CHECK_FALSE(c[1].events.quiet());
+      }
+      CHECK(before > 1);
+    }
+  }
+
+  TEST_CASE("a message that found no memory has no header in the stream either") {
+    bool was_asked = true;
+    for (int before = 0; was_asked; ++before) {
+      CAPTURE(before);
+      cluster c(2, ground::epoll);
+      // A slice of this is under way until member 0 has a turn: the others queue.
+      const std::vector<std::uint8_t> large(16 * 1024 * 1024, 3);
+      std::vector<std::uint8_t> taken(large.size());
+      receive_op all;
+      receive(c, all, 1, 0, taken);
+      send_op in_the_way;
+      send(c, in_the_way, 0, 1, large);
+      REQUIRE(c.until([&] { return in_the_way.bytes_moved > 0; }));
+      const std::vector<std::uint8_t> some(800, 4);
+      const std::vector<std::uint8_t> lost(300, 5);
+      send_op sends[3];
+      send(c, sends[0], 0, 1, some, 1);
+      sends[1].peer = 1;
+      sends[1].on = lane(2);
+      sends[1].from_list = gather_list(std::span(lost));
+      sends[1].source = sends[1].from_list.views();
+      const std::uint64_t queued = c.at(0).queued(1);
+      {
+        const refused_memory refused(before);
+        c.at(0).start(sends[1]);
+        was_asked = refused_memory::was_asked();
+      }
+      CHECK((c.at(0).queued(1) == queued) == was_asked);
+      send(c, sends[2], 0, 1, some, 3);
+      std::vector<std::uint8_t> got(lost.size());
+      receive_op r;
+      receive(c, r, 1, 0, got, 2);
+      c.settle();
+      if (!was_asked) REQUIRE(c.until([&] { return r.ended(); }));
+      CHECK(r.done() != was_asked);
+      if (r.done()) CHECK(got == lost);
+    }
+  }
+
+  TEST_CASE("law 9: who leaves without memory a world that all others left is not held") {
+    for (const ground g : {ground::simulated, ground::shared_simulated}) {
+      if (is_shared(g) && testing::reading_is_refused_here()) continue;
+      CAPTURE(std::string(name_of(g)));
+      bool was_asked = true;
+      for (int before = 0; was_asked; ++before) {
+        CAPTURE(before);
+        cluster c(2, g);
+        const time_point deadline = c[0].home->now() + std::chrono::seconds(1);
+        c.at(1).leave(c[1].gone, deadline);
+        REQUIRE(c.until([&] { return !c[0].events.left.empty(); }));
+        {
+          const refused_memory refused(before);
+          c.at(0).leave(c[0].gone, deadline);
+          was_asked = refused_memory::was_asked();
+        }
+        // Such a world breaks no more: nothing else would end the leave.
+        REQUIRE(c.until([&] { return c[0].gone.runs == 1; }));
+      }
+    }
+  }
+
   TEST_CASE("credit for which there is no memory is not half owed") {
     host_backend_options options;
     options.eager_limit = 4096;
