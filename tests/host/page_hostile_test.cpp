@@ -1,7 +1,9 @@
 // What a member can do to the others by its page: it alone can write it, so it may write
 // anything, at any time.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include <atomic>
 #include <cinttypes>
@@ -13,7 +15,9 @@
 #include <thread>
 
 #include "link/member_page.hpp"
+#include "memory/sealable_memory.hpp"
 #include "page_fixture.hpp"
+#include "support/refused_calls.hpp"
 
 using namespace manyworlds;
 using namespace manyworlds::host_tests;
@@ -291,6 +295,24 @@ TEST_SUITE("host collectives: pages") {
                   c[1].events.warnings[0]);
     CHECK(c[0].events.warnings.empty());
     CHECK(c[2].events.warnings.empty());
+  }
+
+  TEST_CASE("where only a page cannot be sealed, all goes by messages, said once") {
+    // F_SEAL_FUTURE_WRITE is of Linux 5.1; the other seals are older.
+    testing::call_filter old_kernel;
+    old_kernel.refuse_with_bits(SYS_fcntl, 2, F_SEAL_FUTURE_WRITE, EINVAL);
+    testing::where_refused(old_kernel, [] {
+      cluster c(2, ground::shared_simulated, on_one_host());
+      barriers(c, 2, 40);
+      const std::uint64_t sent = messages_of(c, 2);
+      barriers(c, 2, 10);
+      CHECK(messages_of(c, 2) == sent + 20);
+      for (rank_t r = 0; r < 2; ++r) {
+        REQUIRE(c[r].events.warnings.size() == 1);
+        CHECK_MESSAGE(c[r].events.warnings[0].find("sealing a page") != std::string::npos,
+                      c[r].events.warnings[0]);
+      }
+    });
   }
 
   TEST_CASE("a runtime's own rules come before pages") {

@@ -34,7 +34,10 @@ class paged_scenario {
       : all_(seed, network(where)), seed_(seed), where_(where) {
     all_.lines_kept = lines;
   }
+  /// What happens, and when, by the seed.
   seed_report run();
+  /// One of three members is killed at that step.
+  seed_report run_with_kill(std::uint64_t step);
 
  private:
   enum class trouble : std::uint8_t { none, kill, pause, stop, fail, leave, kinds };
@@ -64,6 +67,7 @@ class paged_scenario {
   void check(const mw::world& w, std::uint64_t number, const paged_turn& turn,
              std::span<const std::int32_t> out);
   void at_the_step();
+  [[nodiscard]] seed_report course(std::uint64_t step);
   [[nodiscard]] bool all_are_done() const {
     return trouble_is_over_ &&
            std::all_of(done_.begin(), done_.end(),
@@ -287,6 +291,17 @@ seed_report paged_scenario::run() {
   kind_ = static_cast<trouble>(seed_ % static_cast<std::uint64_t>(trouble::kinds));
   victim_ =
       static_cast<std::size_t>(mixed(seed_ + 1) % static_cast<std::uint64_t>(size_));
+  return course(1 + mixed(seed_ + 2) % steps_until_trouble);
+}
+
+seed_report paged_scenario::run_with_kill(std::uint64_t step) {
+  size_ = 3;
+  kind_ = trouble::kill;
+  victim_ = static_cast<std::size_t>(step % 3);
+  return course(step);
+}
+
+seed_report paged_scenario::course(std::uint64_t step) {
   done_.resize(static_cast<std::size_t>(size_));
   for (mw::rank_t r = 0; r < size_; ++r) {
     const bool is_alone = where_ == placement::apart || r == 0;
@@ -297,8 +312,7 @@ seed_report paged_scenario::run() {
   if (kind_ == trouble::none) {
     trouble_is_over_ = true;
   } else {
-    all_.sim.at_step(1 + mixed(seed_ + 2) % steps_until_trouble,
-                     [this] { at_the_step(); });
+    all_.sim.at_step(step, [this] { at_the_step(); });
   }
   if (!all_.run_until([this] { return all_are_done(); }, 90s)) {
     std::string text = "law 9: not all members have done all collectives:";
@@ -314,6 +328,11 @@ seed_report paged_scenario::run() {
 
 seed_report run_paged_seed(std::uint64_t seed, std::size_t lines, placement where) {
   return paged_scenario(seed, lines, where).run();
+}
+
+seed_report run_paged_kill(std::uint64_t step, std::size_t lines, placement where) {
+  // One course for all steps.
+  return paged_scenario(1, lines, where).run_with_kill(step);
 }
 
 }  // namespace manyworlds_tests

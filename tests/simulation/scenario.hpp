@@ -63,6 +63,10 @@ enum class placement : unsigned char { apart, together };
 /// of them.
 [[nodiscard]] seed_report run_paged_seed(std::uint64_t seed, std::size_t lines = 60,
                                          placement where = placement::apart);
+/// Three members that do one small collective after another, one of which is killed at
+/// that step.
+[[nodiscard]] seed_report run_paged_kill(std::uint64_t step, std::size_t lines = 60,
+                                         placement where = placement::apart);
 
 class cluster;
 /// Closes it and says what came of it.

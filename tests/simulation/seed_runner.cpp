@@ -24,6 +24,7 @@ constexpr scenario_entry scenarios[] = {
     {"disagreeing", &manyworlds_tests::run_disagreeing_seed},
     {"requests", &manyworlds_tests::run_requests_seed},
     {"paged", &manyworlds_tests::run_paged_seed},
+    {"paged-kill", &manyworlds_tests::run_paged_kill},
     {"dispatch", &manyworlds_tests::run_dispatch_seed},
     {"sessions", &manyworlds_tests::run_sessions_seed},
     {"lost-store", &manyworlds_tests::run_lost_store_seed},

@@ -17,15 +17,16 @@ inline std::uint64_t seed_count(std::uint64_t otherwise) {
   return wanted ? std::strtoull(wanted, nullptr, 10) : otherwise;
 }
 
-/// Calls `run(seed)` for a share of all seeds, or for MANYWORLDS_SEED alone, until one
-/// complains.
+/// Calls `run(seed)` for `count` seeds that are that far apart, or for MANYWORLDS_SEED
+/// alone, until one complains.
 template <class Run>
-void for_each_seed(std::uint64_t first, std::uint64_t count, Run&& run) {
+void for_each_seed(std::uint64_t first, std::uint64_t count, Run&& run,
+                   std::uint64_t apart = 1) {
   if (const char* one = std::getenv("MANYWORLDS_SEED")) {
     first = std::strtoull(one, nullptr, 10);
     count = 1;
   }
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+  for (std::uint64_t seed = first; seed < first + count * apart; seed += apart) {
     const seed_report r = run(seed);
     if (r.complaints.empty()) continue;
     std::string text = "seed " + std::to_string(seed) +

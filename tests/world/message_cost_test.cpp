@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
+#include <limits>
 
 #include "support/refused_memory.hpp"
 #include "support/sanitizers.hpp"
@@ -23,8 +24,10 @@ using word = std::uint64_t;
 
 /// The world's backend and the way to the peer.
 constexpr int most_of_a_send = 3;
-/// Also those of a whole turn beside the arrival: the clock and the engine.
-constexpr int most_of_a_turn = 12;
+/// Those of a whole turn. Of the arrival: its slot, what it makes ready, its coroutine.
+/// Of the turn, without which nothing arrives: the clock and what libc asks for it, the
+/// engine, the link. One is left over.
+constexpr int most_of_a_turn = 8;
 
 /// Stops a traced process; without effect where none is traced.
 void mark() noexcept {
@@ -474,14 +477,20 @@ TEST_CASE("of large messages in many worlds each is copied once, as in one") {
 #if defined(__x86_64__)
 TEST_CASE("a small send makes few calls through pointers, and so does an arrival") {
   if (testing::has_address_sanitizer || testing::has_thread_sanitizer) return;
-  const std::vector<int> calls = call_counter::count(one_message);
-  if (calls.size() < 2) {
-    MESSAGE("skipped: this machine does not let a process be traced");
-    return;
+  int of_a_send = std::numeric_limits<int>::max();
+  int of_a_turn = of_a_send;
+  // Tracing takes so long that a timer may be due in the turn.
+  for (int children = 0; children < 5; ++children) {
+    const std::vector<int> calls = call_counter::count(one_message);
+    if (calls.size() < 2) {
+      MESSAGE("skipped: this machine does not let a process be traced");
+      return;
+    }
+    of_a_send = std::min(of_a_send, calls[0]);
+    of_a_turn = std::min(of_a_turn, calls[1]);
   }
-  // The world's backend, and the way to the peer.
-  CHECK(calls[0] <= most_of_a_send);
-  CHECK(calls[1] <= most_of_a_turn);
+  CHECK(of_a_send <= most_of_a_send);
+  CHECK(of_a_turn <= most_of_a_turn);
 }
 #endif
 
