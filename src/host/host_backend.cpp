@@ -335,14 +335,15 @@ void host_backend::quiesce(work& quiet) noexcept {
 
 void host_backend::leave(work& gone, time_point deadline) noexcept {
   guarded(no_rank, [&] { begin_leave(gone, deadline); });
+  // Where all channels rest nothing else would, whatever was refused memory.
+  finish_ending();
 }
 
 void host_backend::begin_leave(work& gone, time_point deadline) {
   MW_ASSERT(!gone_ && !left_, "a world is left once");
   gone_ = &gone;
   leave_deadline_ = deadline;
-  // First: whatever is refused memory below, a world that all others have left is over by
-  // then. The last quarter is for telling the peers that we leave, without the messages
+  // The last quarter is for telling the peers that we leave, without the messages
   // that were not taken by then.
   const duration left = std::max(deadline - core_.home.now(), duration(0));
   core_.home.timers().arm(deadline_, core_.home.now() + left / 4 * 3);
@@ -351,7 +352,6 @@ void host_backend::begin_leave(work& gone, time_point deadline) {
   left_ = true;
   matcher_.fail_waiting(cause::closed, "this member has left");
   for_each_channel([](host::channel& c) { c.leave(); });
-  finish_ending();
 }
 
 void host_backend::deadline_passed() noexcept {
