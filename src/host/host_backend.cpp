@@ -380,7 +380,7 @@ void host_backend::finish_ending() noexcept {
   core_.home.timers().disarm(tidy_);
   if (work* gone = std::exchange(gone_, nullptr)) {
     // The engine holds nothing more: what the deadline cut short ends too.
-    if (!quiet_) for_each_channel([](host::channel& c) { c.end_cut_short(); });
+    if (!quiet_) guarded_each([](host::channel& c) { c.end_cut_short(); });
     core_.stopping = true;
     collectives_.stop();
     core_.home.schedule_next_turn(*gone);
