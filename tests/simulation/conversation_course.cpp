@@ -69,7 +69,8 @@ void conversation::say_goodbye() { site_.story.leaving(site_.process, instance_,
 
 mw::task<void> conversation::part() {
   say_goodbye();
-  const mw::time_point begun = now();
+  // The others leave from when all was to be quiet on, also while this member is stopped.
+  const mw::time_point begun = world_.rank() == 0 ? plan_.quiet : now();
   const std::uint64_t lane = parting_lane;
   // Within the first part of the time that leaving may take; then it may be cut short.
   const auto in_time = [&] { return now() - begun < 3s; };
