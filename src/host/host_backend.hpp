@@ -78,7 +78,7 @@ class host_backend final : public backend, private host::match_listener {
   void watch() noexcept;
   /// Arms the timer that returns credits and memory of channels that are silent.
   void tidy_soon() noexcept;
-  /// The same in this turn, for what one channel's step has queued in another.
+  /// The same at once, for what one channel's step has queued in another.
   void tidy_now() noexcept;
   /// Discards a lane in the midst of a step, as `discard` does between two.
   void discard_lane(rank_t peer, std::uint64_t number);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "link/offer_table.hpp"
 #include "manyworlds/detail/assertion.hpp"
 #include "memory/payload_copy.hpp"
 
@@ -56,9 +57,9 @@ void copy_content(operation& op, inbound_message& m) {
 
 // Lanes kept although they are idle, so that steady traffic allocates none.
 constexpr std::size_t idle_lanes_kept = 64;
-/// What is brought before a receive asks for it has a place among its link's offers, of
-/// which there are no more. A peer that lies about it may leave its own messages waiting.
-constexpr std::size_t most_passed_over = 1024;
+/// What is brought before a receive asks for it has a place among its link's offers. A
+/// peer that lies about it may leave its own messages waiting.
+constexpr std::size_t most_passed_over = shm::offer_table::offers;
 
 }  // namespace
 

@@ -15,7 +15,6 @@
 #include <thread>
 
 #include "link/member_page.hpp"
-#include "memory/sealable_memory.hpp"
 #include "page_fixture.hpp"
 #include "support/refused_calls.hpp"
 

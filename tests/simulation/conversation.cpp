@@ -16,7 +16,8 @@ conversation::conversation(const talk_site& site, const world_plan& plan, mw::wo
       plan_(plan),
       world_(w),
       instance_(mw::access::core(w).instance()),
-      epoch_(w.epoch()) {
+      epoch_(w.epoch()),
+      formed_(site.now()) {
   world_entry e;
   e.process = site.process;
   e.instance = instance_;
@@ -27,7 +28,7 @@ conversation::conversation(const talk_site& site, const world_plan& plan, mw::wo
   for (const auto& m : w.view().members) {
     e.members.push_back(site.process_of(m.identity.pid));
   }
-  e.formed = now();
+  e.formed = formed_;
   site_.story.formed(std::move(e));
 }
 

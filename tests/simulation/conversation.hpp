@@ -93,6 +93,7 @@ class conversation {
   mw::world& world_;
   std::uint64_t instance_;
   std::uint64_t epoch_;
+  mw::time_point formed_;
   mw::scope* scope_ = nullptr;
   std::size_t ended_ = 0;
   mw::event progress_;

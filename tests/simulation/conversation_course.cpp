@@ -1,4 +1,6 @@
 // The course of a conversation: all parts side by side, until the last has been said.
+#include <algorithm>
+
 #include "manyworlds/coro/scope.hpp"
 #include "manyworlds/coro/when_all.hpp"
 #include "manyworlds/coro/when_any.hpp"
@@ -69,8 +71,9 @@ void conversation::say_goodbye() { site_.story.leaving(site_.process, instance_,
 
 mw::task<void> conversation::part() {
   say_goodbye();
-  // The others leave from when all was to be quiet on, also while this member is stopped.
-  const mw::time_point begun = world_.rank() == 0 ? plan_.quiet : now();
+  // The others leave as soon as all is to be quiet, also while this member is stopped.
+  const mw::time_point begun =
+      world_.rank() == 0 ? std::max(plan_.quiet, formed_) : now();
   const std::uint64_t lane = parting_lane;
   // Within the first part of the time that leaving may take; then it may be cut short.
   const auto in_time = [&] { return now() - begun < 3s; };
