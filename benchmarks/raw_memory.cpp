@@ -12,6 +12,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "raw_copy.hpp"
+
 namespace mwbench {
 
 namespace {
@@ -95,7 +97,13 @@ char* raw_memory::shared(int of) const noexcept {
          static_cast<std::size_t>(of) * shared_bytes_;
 }
 
+bool raw_memory::goes_by_ring(std::size_t bytes) const noexcept {
+  return bytes > sizeof(side::line) &&
+         (how_ == way::ring || (how_ == way::read && bytes <= cell_bytes));
+}
+
 void raw_memory::give(std::span<char> buffer) {
+  if (goes_by_ring(buffer.size())) return fill_cells(buffer);
   side& mine = page_->of[own_];
   const bool in_line = buffer.size() <= sizeof mine.line;
   if (in_line) {
@@ -105,10 +113,10 @@ void raw_memory::give(std::span<char> buffer) {
                        std::memory_order_relaxed);
   }
   mine.turn.store(++given_, std::memory_order_release);
-  if (!in_line && how_ == way::ring) fill_cells(buffer);
 }
 
 void raw_memory::take(std::span<char> buffer, std::size_t place) {
+  if (goes_by_ring(buffer.size())) return empty_cells(buffer);
   side& theirs = page_->of[1 - own_];
   ++taken_;
   while (theirs.turn.load(std::memory_order_acquire) < taken_) {}
@@ -116,13 +124,11 @@ void raw_memory::take(std::span<char> buffer, std::size_t place) {
     std::memcpy(buffer.data(), theirs.line, buffer.size());
   } else if (how_ == way::read) {
     read_peer(buffer);
-  } else if (how_ == way::copy) {
+  } else {
     // The world's buffers are shared memory too: a message is sent from the place where
     // it was received.
     char* const into = shared(own_) + place * buffer.size();
     std::memcpy(into, shared(1 - own_), buffer.size());
-  } else {
-    empty_cells(buffer);
   }
 }
 
@@ -145,7 +151,7 @@ void raw_memory::fill_cells(std::span<const char> from) {
   for (; !from.empty(); ++filled_) {
     while (filled_ - mine.emptied.load(std::memory_order_acquire) >= cells) {}
     const std::size_t part = std::min(from.size(), cell_bytes);
-    std::memcpy(shared(own_) + filled_ % cells * cell_bytes, from.data(), part);
+    copy_in_pieces(shared(own_) + filled_ % cells * cell_bytes, from.data(), part);
     mine.filled.store(filled_ + 1, std::memory_order_release);
     from = from.subspan(part);
   }
@@ -156,7 +162,7 @@ void raw_memory::empty_cells(std::span<char> into) {
   for (; !into.empty(); ++emptied_) {
     while (theirs.filled.load(std::memory_order_acquire) <= emptied_) {}
     const std::size_t part = std::min(into.size(), cell_bytes);
-    std::memcpy(into.data(), shared(1 - own_) + emptied_ % cells * cell_bytes, part);
+    copy_in_pieces(into.data(), shared(1 - own_) + emptied_ % cells * cell_bytes, part);
     theirs.emptied.store(emptied_ + 1, std::memory_order_release);
     into = into.subspan(part);
   }

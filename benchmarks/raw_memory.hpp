@@ -14,7 +14,8 @@ namespace mwbench {
 
 /// How what is longer than a line goes.
 enum class way {
-  read,  ///< the receiver reads it out of the sender's memory; a ring where it may not
+  read,  ///< the receiver reads it out of the sender's memory, what a cell holds by a
+         ///< ring; all of it by a ring where it may not
   copy,  ///< the receiver copies it from where the sender shares it
   ring,  ///< copied into a ring of cells, and out of it
 };
@@ -64,6 +65,7 @@ class raw_memory {
   };
 
   [[nodiscard]] char* shared(int of) const noexcept;
+  [[nodiscard]] bool goes_by_ring(std::size_t bytes) const noexcept;
   void put_line(std::span<const char> message);
   void get_line(std::span<char> into);
   void give(std::span<char> buffer);

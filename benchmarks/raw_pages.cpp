@@ -11,6 +11,8 @@
 #include <string>
 #include <system_error>
 
+#include "raw_copy.hpp"
+
 namespace mwbench {
 
 namespace {
@@ -131,7 +133,7 @@ void raw_pages::show(std::span<const std::byte> bytes) {
   }
   for (std::size_t at = 0; at < bytes.size(); at += slice) {
     const std::size_t count = std::min(slice, bytes.size() - at);
-    std::memcpy(own.bytes + at, bytes.data() + at, count);
+    copy_in_pieces(own.bytes + at, bytes.data() + at, count);
     own.shown.store(shown += count, std::memory_order_release);
   }
 }
@@ -188,8 +190,7 @@ void raw_pages::call(collective_data& d) {
         target + (is_placed ? static_cast<std::size_t>(giver) * part : 0);
     const bool adds = d.adds() && nth > 0;
     const auto use = [&](std::size_t at, const std::byte* bytes, std::size_t size) {
-      adds ? add(into + at, bytes, size)
-           : static_cast<void>(std::memcpy(into + at, bytes, size));
+      adds ? add(into + at, bytes, size) : copy_in_pieces(into + at, bytes, size);
     };
     giver == rank_ ? use(0, own.data() + from, count)
                    : read(giver, whole, from, count, use);
@@ -200,7 +201,7 @@ void raw_pages::ping(std::span<std::byte> bytes) {
   ++calls_;
   show(bytes);
   const auto use = [&](std::size_t at, const std::byte* from, std::size_t size) {
-    std::memcpy(bytes.data() + at, from, size);
+    copy_in_pieces(bytes.data() + at, from, size);
   };
   read(1 - rank_, bytes.size(), 0, bytes.size(), use);
 }
@@ -208,7 +209,7 @@ void raw_pages::ping(std::span<std::byte> bytes) {
 void raw_pages::echo(std::span<std::byte> bytes) {
   ++calls_;
   const auto use = [&](std::size_t at, const std::byte* from, std::size_t size) {
-    std::memcpy(bytes.data() + at, from, size);
+    copy_in_pieces(bytes.data() + at, from, size);
   };
   read(1 - rank_, bytes.size(), 0, bytes.size(), use);
   show(bytes);

@@ -29,6 +29,12 @@ def worst(found, largest=True):
     return (max if largest else min)(found, default=None)
 
 
+def middle(found):
+    """The median of pairs of a figure and where it was, of an even number the larger one."""
+    found = sorted(found)
+    return found[len(found) // 2:][:1]
+
+
 def at_most(limit, found, unit=""):
     return f"at most {limit:g}{unit}", worst(found), unit, lambda value: value <= limit
 
@@ -86,6 +92,9 @@ def of_messages(folder):
     yield "8 B one way, above a raw cache line", at_most(0.06, above_raw(p2p, "p50_us", "raw_us", 8), " us")
     yield "8 B one way, by the best peer", at_most(0.85, against(latency, everyone, small))
     yield "1 KiB and 8 KiB one way, by the best peer", at_most(0.95, against(latency, everyone, (KIB, 8 * KIB)))
+    yield "64 KiB and 1 MiB one way, by the best peer", at_most(1, against(latency, everyone, (64 * KIB, MIB)))
+    yield "the same, by raw process_vm_readv", at_most(1, against_raw(p2p, "p50_us", "raw_us", (64 * KIB, MIB)))
+    yield "8 B, four under way", at_least(0.16, ours_among(bandwidth, "8 B"), " GB/s")
     yield "8 B to 64 KiB, four under way, by the best peer", at_least(
         1, against(bandwidth, everyone, (8, 64 * KIB), max))
     yield "16 MiB and more one way, by the best peer", at_most(
@@ -128,6 +137,8 @@ def of_collectives(folder):
         gloo = ((1 / ratio, what) for ratio, what in against(times, ["Gloo"], (0, 64 * KIB - 1)))
         yield f"{members} members, below 64 KiB: Gloo by ours", at_least(10, gloo)
         yield f"{members} members, up to 1 MiB, by the better MPI", at_most(1, against(times, MPIS, (0, MIB)))
+        if members == 4:
+            yield "the same, the middle row", at_most(1, middle(against(times, MPIS, (0, MIB))))
         yield f"{members} members, above, by the better MPI", at_most(1.25, against(times, MPIS, (MIB + 1, 1 << 40)))
         limit = {2: 0.25, 4: 2.5}[members]
         yield f"{members} members, a barrier", at_most(limit, ours_among(times, "barrier"), " us")
