@@ -268,6 +268,7 @@ mw::task<void> run_sizes(member& m, mw::world& w, const common_options& common,
         views[i].assign(at[i].begin(), at[i].end());
         buffers[i] = views[i];
       }
+      if (shared) shared->read_lists(bytes.data(), at);
       co_await run(buffers);
     }
   }

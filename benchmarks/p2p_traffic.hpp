@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "member.hpp"
+#include "payload_memory.hpp"
 #include "timing.hpp"
 
 namespace mwbench {
@@ -18,9 +18,6 @@ namespace mwbench {
 constexpr int in_flight = 4;
 /// Of a count of small ones.
 constexpr int many_in_flight = 64;
-
-/// The places of one message, in the order of its bytes.
-using pieces = std::vector<std::span<char>>;
 
 /// Bytes that depend on where they are and on the message.
 [[nodiscard]] inline char pattern(std::size_t at, unsigned message) noexcept {

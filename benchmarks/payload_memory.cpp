@@ -20,20 +20,19 @@ payload_memory::payload_memory(mw::runtime& rt, const p2p_options& o, std::size_
   }
 }
 
-std::vector<std::span<char>> payload_memory::scattered(std::size_t offset,
-                                                       std::size_t size) const {
+pieces payload_memory::scattered(std::size_t offset, std::size_t size) const {
   const std::size_t count = std::min(views_, size);
   const std::size_t piece = size / count;
-  std::vector<std::span<char>> pieces;
+  pieces made;
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t begin = offset + i * piece;
     const std::size_t bytes = i + 1 < count ? piece : offset + size - begin;
-    pieces.push_back(bytes_.subspan(begin, bytes));
+    made.push_back(bytes_.subspan(begin, bytes));
   }
   // The last one is longer: it stays, so that both sides need not agree on the order.
   std::minstd_rand random(static_cast<unsigned>(offset) + 1);
-  std::shuffle(pieces.begin(), pieces.end() - 1, random);
-  return pieces;
+  std::shuffle(made.begin(), made.end() - 1, random);
+  return made;
 }
 
 }  // namespace mwbench

@@ -9,6 +9,9 @@
 
 namespace mwbench {
 
+/// The places of one message, in the order of its bytes.
+using pieces = std::vector<std::span<char>>;
+
 /// Touched throughout, so that no page is met for the first time while it counts.
 class payload_memory {
  public:
@@ -16,8 +19,7 @@ class payload_memory {
 
   [[nodiscard]] std::span<char> bytes() const noexcept { return bytes_; }
   /// `size` bytes from `offset` on, in as many pieces as asked for, in no order.
-  [[nodiscard]] std::vector<std::span<char>> scattered(std::size_t offset,
-                                                       std::size_t size) const;
+  [[nodiscard]] pieces scattered(std::size_t offset, std::size_t size) const;
 
  private:
   std::size_t views_;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <system_error>
@@ -123,7 +124,7 @@ void raw_memory::take(std::span<char> buffer, std::size_t place) {
   if (buffer.size() <= sizeof theirs.line) {
     std::memcpy(buffer.data(), theirs.line, buffer.size());
   } else if (how_ == way::read) {
-    read_peer(buffer);
+    lists_.empty() ? read_peer(buffer) : read_list(lists_[place]);
   } else {
     // The world's buffers are shared memory too: a message is sent from the place where
     // it was received.
@@ -132,17 +133,42 @@ void raw_memory::take(std::span<char> buffer, std::size_t place) {
   }
 }
 
+std::size_t raw_memory::read_some(std::span<const iovec> here,
+                                  std::span<const iovec> there) const {
+  const pid_t peer = page_->of[1 - own_].pid.load();
+  const ssize_t got =
+      ::process_vm_readv(peer, here.data(), here.size(), there.data(), there.size(), 0);
+  if (got <= 0) fail("process_vm_readv");
+  return static_cast<std::size_t>(got);
+}
+
 void raw_memory::read_peer(std::span<char> into) {
-  const side& theirs = page_->of[1 - own_];
-  std::size_t done = 0;
-  while (done < into.size()) {
+  const std::uint64_t address =
+      page_->of[1 - own_].address.load(std::memory_order_relaxed);
+  for (std::size_t done = 0; done < into.size();) {
     const iovec here{into.data() + done, into.size() - done};
-    const iovec there{
-        reinterpret_cast<void*>(theirs.address.load(std::memory_order_relaxed) + done),
-        into.size() - done};
-    const ssize_t got = ::process_vm_readv(theirs.pid.load(), &here, 1, &there, 1, 0);
-    if (got <= 0) fail("process_vm_readv");
-    done += static_cast<std::size_t>(got);
+    const iovec there{reinterpret_cast<void*>(address + done), into.size() - done};
+    done += read_some({&here, 1}, {&there, 1});
+  }
+}
+
+void raw_memory::read_list(const pieces& into) {
+  constexpr std::size_t most = IOV_MAX;
+  const std::uint64_t address =
+      page_->of[1 - own_].address.load(std::memory_order_relaxed);
+  std::vector<iovec> here;
+  std::vector<iovec> there;
+  for (std::size_t begin = 0; begin < into.size(); begin += most) {
+    here.clear();
+    there.clear();
+    std::size_t wanted = 0;
+    for (std::size_t i = begin; i < std::min(into.size(), begin + most); ++i) {
+      const auto offset = static_cast<std::uint64_t>(lists_[0][i].data() - first_);
+      here.push_back({into[i].data(), into[i].size()});
+      there.push_back({reinterpret_cast<void*>(address + offset), into[i].size()});
+      wanted += into[i].size();
+    }
+    if (read_some(here, there) != wanted) fail("process_vm_readv of a list");
   }
 }
 

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <vector>
 
+#include "payload_memory.hpp"
 #include "timing.hpp"
 
 namespace mwbench {
@@ -29,6 +32,13 @@ class raw_memory {
   ~raw_memory();
   raw_memory(const raw_memory&) = delete;
   raw_memory& operator=(const raw_memory&) = delete;
+
+  /// From now on what is read is read in lists, into `places` in turns. The peer's
+  /// message lies in its memory as the first place does from `first` on. Keep `places`.
+  void read_lists(const char* first, std::span<const pieces> places) noexcept {
+    first_ = first;
+    lists_ = places;
+  }
 
   /// Half round trips in microseconds; the other side echoes.
   samples ping(std::span<char> buffer, int count);
@@ -71,12 +81,16 @@ class raw_memory {
   void give(std::span<char> buffer);
   void take(std::span<char> buffer, std::size_t place = 0);
   void read_peer(std::span<char> into);
+  void read_list(const pieces& into);
+  std::size_t read_some(std::span<const iovec> here, std::span<const iovec> there) const;
   void fill_cells(std::span<const char> from);
   void empty_cells(std::span<char> into);
 
   int own_;
   way how_;
   std::size_t places_;
+  const char* first_ = nullptr;
+  std::span<const pieces> lists_;
   std::size_t shared_bytes_;
   std::size_t mapped_bytes_;
   page* page_ = nullptr;

@@ -6,7 +6,7 @@
 # Takes the program MWBENCH, or else builds the project's own, optimized, in build-bench, and installs what that needs
 # (as tests/run.sh does). Writes JSON, Markdown and SVG for each question into FOLDER, by default results/DATE-MACHINE
 # beside this file. Peers that are missing are named there and left out: peers/install.sh has them. All of it takes
-# about an hour, --quick 6 (figures of one round: only to see that all works). --only asks what is in these files
+# 70 to 80 minutes, --quick 6 (figures of one round: only to see that all works). --only asks what is in these files
 # alone, as "store,launch". --build-only says which program it is.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -95,8 +95,9 @@ def of_messages(folder):
     yield "64 KiB and 1 MiB one way, by the best peer", at_most(1, against(latency, everyone, (64 * KIB, MIB)))
     yield "the same, by raw process_vm_readv", at_most(1, against_raw(p2p, "p50_us", "raw_us", (64 * KIB, MIB)))
     yield "8 B, four under way", at_least(0.16, ours_among(bandwidth, "8 B"), " GB/s")
-    yield "8 B to 64 KiB, four under way, by the best peer", at_least(
-        1, against(bandwidth, everyone, (8, 64 * KIB), max))
+    yield "the same, by the best peer", at_least(1, against(bandwidth, everyone, small, max))
+    yield "1 KiB to 64 KiB, four under way, by the best peer", at_least(
+        1, against(bandwidth, everyone, (KIB, 64 * KIB), max))
     yield "16 MiB and more one way, by the best peer", at_most(
         0.59, against(latency, everyone, (16 * MIB, 64 * MIB)))
     yield "64 KiB to 64 MiB one way: raw process_vm_readv by ours", at_least(
