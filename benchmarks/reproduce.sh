@@ -88,6 +88,7 @@ ask_graphs() {
 if [ $quick = yes ]; then
   few=(--rounds 1 --inner-rounds 1 --pings 2000)
   compare p2p compare.py --question p2p --sizes 8,64K,1M "${few[@]}"
+  compare distances compare.py --question distances --sizes 8,64K "${few[@]}"
   compare pairs compare.py --question pairs --seconds 0.3 "${few[@]}"
   for members in 2 4; do
     compare "collectives-$members" compare.py --question collectives --members "$members" \
@@ -114,6 +115,8 @@ if [ $quick = yes ]; then
   ask_graphs --kills 2 --seconds 6 --processes 20
 else
   compare p2p compare.py --question p2p --rounds 3
+  # The host moves its CPUs each minute or so: short turns, and many.
+  compare distances compare.py --question distances --sizes 8,1K,8K,64K --rounds 24 --inner-rounds 1
   compare pairs compare.py --question pairs
   sizes=(--collective-sizes '8,1K,8K,64K,256K,1M,16M' --collective-seconds 0.1)
   compare collectives-2 compare.py --question collectives --members 2 "${sizes[@]}" --rounds 3
@@ -136,7 +139,7 @@ else
     'shrink --members 3' 'shrink --members 4'
   ask_ourselves life 'form' 'cancel --size 64M' 'idle --worlds 64 --receives 1000 --seconds 10' \
     'await' 'memory' '--transport tcp memory'
-  ask_ourselves growth 'scale --worlds 1,10,100,1000' 'scale --members 2,4,8,16,32'
+  ask_ourselves growth 'scale --worlds 1,10,100,1000 --pin' 'scale --members 2,4,8,16,32'
   compare store store.py
   ask_ourselves launch 'process --touched 0' 'process --touched 1024' 'rendezvous --repeat 20'
   compare launchers launch.py

@@ -84,20 +84,32 @@ def figures_of(rows, bench, what, where=lambda row: "", /, **wanted):
             yield row[what], where(row)
 
 
+def of_small_messages(rows, where):
+    latency, bandwidth = by_size(rows, "p50_us"), by_size(rows, "gb_s")
+    everyone = {row["who"] for row in rows if row.get("compared")} - {OURS}
+    small = (0, 8)
+    yield f"8 B one way{where}, above a raw cache line", at_most(0.06, above_raw(rows, "p50_us", "raw_us", 8), " us")
+    yield "the same, by the best peer", at_most(0.85, against(latency, everyone, small))
+    yield f"1 KiB and 8 KiB one way{where}, by the best peer", at_most(
+        0.95, against(latency, everyone, (KIB, 8 * KIB)))
+    yield f"8 B, four under way{where}", at_least(0.16, ours_among(bandwidth, "8 B"), " GB/s")
+    yield "the same, by the best peer", at_least(1, against(bandwidth, everyone, small, max))
+    yield f"1 KiB to 64 KiB, four under way{where}, by the best peer", at_least(
+        1, against(bandwidth, everyone, (KIB, 64 * KIB), max))
+
+
 def of_messages(folder):
-    p2p = rows_in(folder, "p2p")
+    p2p, apart = rows_in(folder, "p2p"), rows_in(folder, "distances")
+    distances = dict.fromkeys(row["distance"] for row in apart if "distance" in row)
+    for distance in distances:
+        yield from of_small_messages([row for row in apart if row.get("distance") == distance], f", CPUs {distance}")
+    if not distances:
+        yield from of_small_messages(p2p, "")
     latency, bandwidth = by_size(p2p, "p50_us"), by_size(p2p, "gb_s")
     everyone = {row["who"] for row in p2p if row.get("compared")} - {OURS}
-    small, large = (0, 8), (64 * KIB, 64 * MIB)
-    yield "8 B one way, above a raw cache line", at_most(0.06, above_raw(p2p, "p50_us", "raw_us", 8), " us")
-    yield "8 B one way, by the best peer", at_most(0.85, against(latency, everyone, small))
-    yield "1 KiB and 8 KiB one way, by the best peer", at_most(0.95, against(latency, everyone, (KIB, 8 * KIB)))
+    large = (64 * KIB, 64 * MIB)
     yield "64 KiB and 1 MiB one way, by the best peer", at_most(1, against(latency, everyone, (64 * KIB, MIB)))
     yield "the same, by raw process_vm_readv", at_most(1, against_raw(p2p, "p50_us", "raw_us", (64 * KIB, MIB)))
-    yield "8 B, four under way", at_least(0.16, ours_among(bandwidth, "8 B"), " GB/s")
-    yield "the same, by the best peer", at_least(1, against(bandwidth, everyone, small, max))
-    yield "1 KiB to 64 KiB, four under way, by the best peer", at_least(
-        1, against(bandwidth, everyone, (KIB, 64 * KIB), max))
     yield "16 MiB and more one way, by the best peer", at_most(
         0.59, against(latency, everyone, (16 * MIB, 64 * MIB)))
     yield "64 KiB to 64 MiB one way: raw process_vm_readv by ours", at_least(

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import distance
 import line_up
 import networks
 import over_tcp
@@ -26,8 +27,8 @@ def sizes(text):
 def arguments():
     parse = argparse.ArgumentParser(description=__doc__)
     parse.add_argument("mwbench", help="built with --buildtype=release")
-    parse.add_argument("--question", choices=["p2p", "pairs", "collectives", "tcp", "all"],
-                       default="all", help="all but tcp, which wants to be asked by itself")
+    parse.add_argument("--question", choices=["p2p", "distances", "pairs", "collectives", "tcp", "all"],
+                       default="all", help="all but distances and tcp, which want to be asked by themselves")
     parse.add_argument("--sizes", type=sizes, default="8,1K,8K,64K,1M,16M,64M", help="of p2p")
     parse.add_argument("--pair-sizes", type=sizes, default="8,64K")
     parse.add_argument("--collective-sizes", type=sizes,
@@ -86,6 +87,20 @@ def ask_tcp(options, note):
     return asked, rows
 
 
+def ask_distances(options, note):
+    """p2p, of turns that met CPUs near, and of those that met them far. Returns who was asked, and the rows."""
+    asked = line_up.of_distances(options.mwbench, options)
+    line = distance.Line(options.build)
+    gathered = take_turns("distances", line.beside(lambda one: one.p2p(options.sizes)), asked, options.rounds, note)
+    return asked, distance.rows_apart("distances", gathered, asked)
+
+
+def print_distances(rows):
+    for text, chosen in distance.texts_of(rows):
+        print(table(f"{text}: half a round trip, us (p50)", chosen, "p50_us", min, "raw_us"))
+        print(table("The same: one way, 4 messages under way, GB/s", chosen, "gb_s", max, "raw_gb_s"))
+
+
 def print_tcp(rows):
     for kind in dict.fromkeys(row["network"] for row in rows):
         chosen = [row for row in rows if row["network"] == kind]
@@ -106,11 +121,13 @@ def main():
     if not {0, 1} <= os.sched_getaffinity(0):
         sys.exit("compare.py: the peers are pinned to CPUs 0 and 1, and this process may not use both")
     busy, note = Busy(), Notes()
-    if options.question == "tcp":
-        asked, rows = ask_tcp(options, note)
+    by_itself = {"tcp": (ask_tcp, print_tcp), "distances": (ask_distances, print_distances)}
+    if options.question in by_itself:
+        ask, show = by_itself[options.question]
+        asked, rows = ask(options, note)
         about = machine(asked) | busy.fields()
         print(text_of(about))
-        print_tcp(rows)
+        show(rows)
         return note.conclude(about, rows, options.json)
     line_ups = {"p2p": line_up.of_p2p, "pairs": line_up.of_pairs,
                 "collectives": line_up.of_collectives}

@@ -11,6 +11,12 @@ def of_p2p(program, options):
             mpich(options), torch_gloo(options), multiworld(options)]
 
 
+def of_distances(program, options):
+    """Those of p2p that send what was written, through memory alone."""
+    return [Mwbench(program, options), ucx(options, "UCX", UCX_SHM), ucx(options, "UCX default", "all"),
+            open_mpi(options), mpich(options)]
+
+
 def of_pairs(program, options):
     return [Mwbench(program, options),
             open_mpi(options, "Open MPI, yielding", "--mca", "mpi_yield_when_idle", "1"),

@@ -5,11 +5,10 @@ import os
 import sys
 
 import budgets
+from distance import name_of
 from tables import rows_in
 
-# A line that another CPU has: below it the two share a core or a cache.
-NEAR_US = 0.15
-TITLES = {"p2p": "Two processes", "pairs": "Two pairs at once", "collectives-2": "Collectives of two",
+TITLES = {"p2p": "Two processes", "distances": "Two processes, by how far their CPUs are", "pairs": "Two pairs at once", "collectives-2": "Collectives of two",
           "collectives-4": "Collectives of four", "barriers": "Barriers of many members on few CPUs", "worlds": "Many worlds against one",
           "session": "Calls of a session", "sessions": "A session with workers that are killed, or idle",
           "fail": "A member is killed or stopped, beside the peers",
@@ -26,7 +25,7 @@ def distance(rows):
     line = min((row["raw_us"] for row in rows if row.get("raw_us") and row["size"] <= 64), default=None)
     if line is None:
         return "unknown"
-    return f"{1e3 * line:.0f} ns for a cache line: {'near' if line < NEAR_US else 'far'}"
+    return f"{1e3 * line:.0f} ns for a cache line: {name_of(line)}"
 
 
 def main():
