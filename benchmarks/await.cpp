@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <coroutine>
 #include <cstring>
 #include <deque>
@@ -10,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -223,21 +225,6 @@ constexpr std::size_t largest_unasked = 65536;
 constexpr message_size message_sizes[] = {
     {8, "8 B"}, {1024, "1 KiB"}, {8192, "8 KiB"}, {65536, "64 KiB"}, {81920, "80 KiB"}};
 
-bool read_from_own_memory(void* into, void* from, std::size_t bytes) {
-  const iovec here{into, bytes};
-  const iovec there{from, bytes};
-  return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) ==
-         static_cast<ssize_t>(bytes);
-}
-
-/// Says whether messages of that size are read, as offered ones are where that is
-/// allowed.
-bool is_read(std::size_t bytes) {
-  char from = 'x';
-  char into = 0;
-  return bytes > largest_unasked && read_from_own_memory(&into, &from, 1);
-}
-
 /// Nanoseconds of `copies` copies, or of a call in place of what is hardly a copy.
 double copying_bare(std::size_t bytes, int copies, int count) {
   if (bytes <= sizeof(std::uint64_t)) return calling_bare(count);
@@ -246,22 +233,42 @@ double copying_bare(std::size_t bytes, int copies, int count) {
   const std::size_t stride = (bytes + 4095) / 4096 * 4096;
   std::vector<std::byte> memory(stride * static_cast<std::size_t>(copies + 1),
                                 std::byte{1});
-  const bool reads = is_read(bytes);
   const auto begin = now_ns();
   for (int i = 0; i < count; ++i) {
     for (int copy = 1; copy <= copies; ++copy) {
       std::byte* const to = memory.data() + stride * static_cast<std::size_t>(copy);
-      if (!reads || !read_from_own_memory(to, memory.data(), bytes)) {
-        std::memcpy(to, memory.data(), bytes);
-      }
+      std::memcpy(to, memory.data(), bytes);
       asm volatile("" ::"r"(to) : "memory");
     }
   }
   return each_ns(begin, count);
 }
 
-std::string_view bare_name(std::size_t bytes) {
-  if (is_read(bytes)) return "process_vm_readv";
+bool may_read_itself() {
+  char from = 'x';
+  char into = 0;
+  const iovec there{&from, 1};
+  const iovec here{&into, 1};
+  return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == 1;
+}
+
+/// Nanoseconds of a read by process_vm_readv, as of what is offered.
+double reading_bare(std::size_t bytes, int count) {
+  std::vector<std::byte> from(bytes, std::byte{1});
+  std::vector<std::byte> into(bytes);
+  const iovec there{from.data(), bytes};
+  const iovec here{into.data(), bytes};
+  const pid_t self = ::getpid();
+  const auto begin = now_ns();
+  for (int i = 0; i < count; ++i) {
+    if (::process_vm_readv(self, &here, 1, &there, 1, 0) < 0) {
+      throw std::system_error(errno, std::generic_category(), "process_vm_readv");
+    }
+  }
+  return each_ns(begin, count);
+}
+
+constexpr std::string_view bare_name(std::size_t bytes) {
   return bytes <= sizeof(std::uint64_t) ? "function call" : "memcpy";
 }
 
@@ -421,18 +428,21 @@ void ask_sends_to_all(const common_options& common, const await_options& o, repo
   c.end();
 }
 
-void ask_messages(one_thread& pair, const await_options& o, report& out) {
+void ask_messages(one_thread& pair, const await_options& o, bool read_peers,
+                  report& out) {
   out.progress("messages on one thread");
   for (const message_size& size : message_sizes) {
     samples ns, bare_ns;
     const int count = size.most(o.count / 10);
+    const bool is_read = read_peers && size.bytes > largest_unasked && may_read_itself();
     for (int round = 0; round <= o.rounds; ++round) {
       const double each = pair.messages(size.bytes, count);
       if (round > 0) ns.add(each);
-      bare_ns.add(copying_bare(size.bytes, 1, count));
+      bare_ns.add(is_read ? reading_bare(size.bytes, count)
+                          : copying_bare(size.bytes, 1, count));
     }
-    tell(out, fmt::format("{} sent and received", size.name), ns, bare_name(size.bytes),
-         bare_ns);
+    tell(out, fmt::format("{} sent and received", size.name), ns,
+         is_read ? "process_vm_readv" : bare_name(size.bytes), bare_ns);
   }
 }
 
@@ -448,7 +458,7 @@ void await(const common_options& common, const await_options& options) {
   std::optional<pinned_thread> pinned;
   if (options.pin) pinned.emplace(0);
   rt.run(ask_each(options, out));
-  ask_messages(pair, options, out);
+  ask_messages(pair, options, common.read_peers, out);
   pair.end();
   pinned.reset();
   ask_sends_to_all(common, options, out);

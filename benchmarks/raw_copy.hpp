@@ -1,4 +1,4 @@
-// Copying, of the raw limits: as fast wherever both places stand.
+// Raw copy: copies for the raw limits, as fast wherever both places stand.
 #pragma once
 
 #include <algorithm>

@@ -11,6 +11,7 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <stdexcept>
 #include <system_error>
 
 #include "raw_copy.hpp"
@@ -168,14 +169,18 @@ void raw_memory::read_list(const pieces& into) {
       there.push_back({reinterpret_cast<void*>(address + offset), into[i].size()});
       wanted += into[i].size();
     }
-    if (read_some(here, there) != wanted) fail("process_vm_readv of a list");
+    if (read_some(here, there) != wanted) {
+      throw std::runtime_error("process_vm_readv read less than the list");
+    }
   }
 }
 
 void raw_memory::fill_cells(std::span<const char> from) {
   side& mine = page_->of[own_];
   for (; !from.empty(); ++filled_) {
-    while (filled_ - mine.emptied.load(std::memory_order_acquire) >= cells) {}
+    while (filled_ - seen_emptied_ == cells) {
+      seen_emptied_ = mine.emptied.load(std::memory_order_acquire);
+    }
     const std::size_t part = std::min(from.size(), cell_bytes);
     copy_in_pieces(shared(own_) + filled_ % cells * cell_bytes, from.data(), part);
     mine.filled.store(filled_ + 1, std::memory_order_release);

@@ -97,6 +97,7 @@ class raw_memory {
   std::uint64_t given_ = 0;
   std::uint64_t taken_ = 0;
   std::uint64_t filled_ = 0;
+  std::uint64_t seen_emptied_ = 0;
   std::uint64_t emptied_ = 0;
   std::uint64_t put_ = 0;
   std::uint64_t seen_read_ = 0;

@@ -30,7 +30,7 @@ def worst(found, largest=True):
 
 
 def middle(found):
-    """The median of pairs of a figure and where it was, of an even number the larger one."""
+    """Returns the median of pairs of a figure and where it was, of an even number the larger one."""
     found = sorted(found)
     return found[len(found) // 2:][:1]
 

@@ -88,9 +88,13 @@ def ask_tcp(options, note):
 
 
 def ask_distances(options, note):
-    """p2p, of turns that met CPUs near, and of those that met them far. Returns who was asked, and the rows."""
+    """Asks p2p in turns, and keeps those that met CPUs near from those that met them far. Returns who was asked, and the rows."""
     asked = line_up.of_distances(options.mwbench, options)
-    line = distance.Line(options.build)
+    try:
+        line = distance.Line(options.build)
+    except Failed as refusal:
+        note(str(refusal))
+        return asked, []
     gathered = take_turns("distances", line.beside(lambda one: one.p2p(options.sizes)), asked, options.rounds, note)
     return asked, distance.rows_apart("distances", gathered, asked)
 

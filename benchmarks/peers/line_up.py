@@ -12,7 +12,7 @@ def of_p2p(program, options):
 
 
 def of_distances(program, options):
-    """Those of p2p that send what was written, through memory alone."""
+    """Returns those of p2p that send what was written, and need no Python."""
     return [Mwbench(program, options), ucx(options, "UCX", UCX_SHM), ucx(options, "UCX default", "all"),
             open_mpi(options), mpich(options)]
 

@@ -5,11 +5,13 @@ import os
 import sys
 
 import budgets
-from distance import name_of
+import distance
 from tables import rows_in
 
-TITLES = {"p2p": "Two processes", "distances": "Two processes, by how far their CPUs are", "pairs": "Two pairs at once", "collectives-2": "Collectives of two",
-          "collectives-4": "Collectives of four", "barriers": "Barriers of many members on few CPUs", "worlds": "Many worlds against one",
+TITLES = {"p2p": "Two processes", "distances": "Two processes, by how far their CPUs are",
+          "pairs": "Two pairs at once", "collectives-2": "Collectives of two",
+          "collectives-4": "Collectives of four", "barriers": "Barriers of many members on few CPUs",
+          "worlds": "Many worlds against one",
           "session": "Calls of a session", "sessions": "A session with workers that are killed, or idle",
           "fail": "A member is killed or stopped, beside the peers",
           "recovery": "A member is killed, stopped or cut off: its worlds, and those beside",
@@ -20,12 +22,23 @@ TITLES = {"p2p": "Two processes", "distances": "Two processes, by how far their 
           "launchers": "A job's workers: mwrun beside torchrun"}
 
 
-def distance(rows):
+def between_cpus(rows):
     """The host decides where the CPUs are, and may move them: two runs are alike only if this is."""
     line = min((row["raw_us"] for row in rows if row.get("raw_us") and row["size"] <= 64), default=None)
     if line is None:
         return "unknown"
-    return f"{1e3 * line:.0f} ns for a cache line: {name_of(line)}"
+    return f"{1e3 * line:.0f} ns for a cache line: {distance.name_of(line)}"
+
+
+def commits(folder):
+    """Returns the commit of each file that tells one; once, if they are the same."""
+    of = {}
+    for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
+        name = os.path.basename(path)[:-len(".json")]
+        for row in rows_in(folder, name):
+            if "commit" in row:
+                of.setdefault(row["commit"], []).append(name)
+    return "; ".join(of) if len(of) < 2 else "; ".join(f"{commit} ({', '.join(names)})" for commit, names in of.items())
 
 
 def main():
@@ -35,10 +48,11 @@ def main():
     about = next((row for row in asked if row["bench"] == "machine"), {})
     print(f"# {about.get('processor', 'Unknown')}, {about.get('date', '')[:10]}\n")
     print("By `benchmarks/reproduce.sh`; each file has its own load, versions and notes.\n")
-    for name in ("cpus", "kernel", "commit"):
+    for name in ("cpus", "kernel"):
         print(f"- {name}: {about.get(name, 'unknown')}")
+    print(f"- commit: {commits(folder)}")
     if p2p:
-        print(f"- between the two CPUs: {distance(p2p)}")
+        print(f"- between the two CPUs: {between_cpus(p2p)}")
     versions, notes = {}, {}
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         for row in rows_in(folder, os.path.basename(path)[:-len(".json")]):

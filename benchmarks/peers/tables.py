@@ -23,7 +23,8 @@ def table(title, rows, what, better, raw=None):
     names = list(dict.fromkeys(row["who"] for row in rows))
     compared = {row["who"] for row in rows if row["compared"]} - {OURS}
     value = {(row["who"], row["size"]): row[what] for row in rows}
-    limit = {row["size"]: row[raw] for row in rows if raw in row}
+    # Of ours: another engine's turns have a limit of their own.
+    limit = {row["size"]: row[raw] for row in rows if raw in row and row["who"] == OURS}
     heads = ["bytes", *(["raw"] if limit else []), *names,
              *(["ours / raw"] if limit else []), "ours / best other"]
     lines = [f"**{title}**", "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
