@@ -137,7 +137,12 @@ void page_agreement::refuse(const std::string& why_not) {
   MW_ASSERT(own_from_ == 0 && !is_decided(), "a member answers once");
   give_up();
   if (!why_not.empty()) {
-    core_.events.log(log_level::warning,
+    // A runtime may have a thousand worlds, which all meet the same refusal.
+    bool is_news = false;
+    for (const member& m : members_) {
+      if (m.link && m.link->tell_of_refused_page()) is_news = true;
+    }
+    core_.events.log(is_news ? log_level::warning : log_level::debug,
                      "small collectives of this world go by messages, not through pages "
                      "that all members map: " +
                          why_not);

@@ -125,6 +125,11 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
     if (chunk_refusal_ == 0 || std::exchange(told_of_refusal_, true)) return 0;
     return chunk_refusal_;
   }
+  /// Returns true the first time: a page that was refused to one world is refused to
+  /// each.
+  [[nodiscard]] bool tell_of_refused_page() noexcept {
+    return !std::exchange(told_of_refused_page_, true);
+  }
   /// Says that the kernel has marked the peer's futex: its pid may soon be another
   /// process's.
   [[nodiscard]] bool peer_has_died() const noexcept;
@@ -209,6 +214,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
   unsigned chunks_with_memory_ = first_chunks;
   int chunk_refusal_ = 0;
   bool told_of_refusal_ = false;
+  bool told_of_refused_page_ = false;
   time_point next_try_{};
   wake_request wake_request_{*this};
   iovec wake_place_{};

@@ -61,6 +61,11 @@ int in_child(Body body) {
 
 constexpr int not_possible_here = 77;
 
+task<void> enter_barriers(world& w) {
+  // The fourth collective passes the pages.
+  for (int i = 0; i < 8; ++i) co_await w.barrier();
+}
+
 bool write_number(const char* path, const char* number) {
   const int fd = ::open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return false;
@@ -127,6 +132,26 @@ TEST_CASE("with sysctl vm.memfd_noexec=2 memory is shared all the same") {
   } else {
     CHECK(result == 0);
   }
+}
+
+TEST_CASE("where no page can be sealed worlds do without, and the first says so") {
+  // F_SEAL_FUTURE_WRITE is of Linux 5.1; the other seals are older.
+  call_filter old_kernel;
+  old_kernel.refuse_with_bits(SYS_fcntl, 2, F_SEAL_FUTURE_WRITE, EINVAL);
+  constexpr const char* without = "small collectives of this world go by messages";
+  const auto a = node_where(old_kernel);
+  node b;
+  for (const char* name : {"first", "second", "third"}) {
+    shared_world w(*a, b, name);
+    REQUIRE(transport_of(*a, w.of_a) == "shm");
+    auto other = b.rt.start(enter_barriers(w.of_b));
+    a->run(enter_barriers(w.of_a));
+    b.finish(std::move(other));
+  }
+  CHECK(a->log.count(without, log_level::warning) == 1);
+  CHECK(a->log.count(without) == 3);
+  CHECK(a->log.has("sealing a page: Invalid argument"));
+  CHECK_FALSE(b.log.has(without));
 }
 
 TEST_CASE("law 11: a peer that brings memory without seals is spoken to over tcp") {
