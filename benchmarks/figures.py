@@ -72,8 +72,12 @@ def peers_notice(fault):
     return [side_by_side(said) for said in (calls("MultiWorld"), calls("torch gloo"), mpis)]
 
 
-def one_way(size):
+def one_way(size, near=False):
+    """`near`: where CPUs are near, of those who were asked for each distance."""
     times = {row["who"]: row["p50_us"] for row in rows_in(newest, "p2p") if row.get("size") == size}
+    if near:
+        times |= {row["who"]: row["p50_us"] for row in rows_in(newest, "distances")
+                  if row.get("size") == size and row["distance"] == "near"}
     shown = [number(times[who]) for who in (OURS, "MultiWorld", "torch gloo")]
     return [*shown, ", ".join(number(times[who]) for who in MPIS)]
 
@@ -94,7 +98,8 @@ def summary():
              f"suspect after {ms(stop['suspect_ms'])}, {ms(stop['broken_ms'])}", *peers_notice("stop")],
             ["a 64 MiB transfer given up, to a free buffer", f"{received} receiving, {sent} sending",
              "no such call", "no such call", "no such call"],
-            *([f"{human(size)} one way, us", *one_way(size)] for size in (8, 64 * MIB)),
+            ["8 B one way, CPUs near, us", *one_way(8, near=True)],
+            ["64 MiB one way, us", *one_way(64 * MIB)],
         ],
     )
 
@@ -133,6 +138,18 @@ def two_processes():
           number(raw[size]["raw_us"]), *(number(rate[who, size]) for who in [OURS, *peers]),
           number(raw[size]["raw_gb_s"])] for size in sorted(raw)],
     )
+
+
+def small_messages():
+    rows = [row for row in rows_in(newest, "distances") if row.get("who")]
+    value = {(row["distance"], row["size"], row["who"]): row for row in rows}
+    who = [OURS, "UCX", *MPIS]
+    heads = ["CPUs", "bytes", "one way, us: ours", *who[1:], "raw", "four under way, GB/s: ours", *who[1:], "raw"]
+    return table(heads, [
+        [distance, human(size), *(number(value[distance, size, each]["p50_us"]) for each in who),
+         number(value[distance, size, OURS]["raw_us"]), *(number(value[distance, size, each]["gb_s"]) for each in who),
+         number(value[distance, size, OURS]["raw_gb_s"])]
+        for distance, size in dict.fromkeys((row["distance"], row["size"]) for row in rows if row["who"] == OURS)])
 
 
 def collectives(members, what):
@@ -232,6 +249,7 @@ TABLES = {
     "summary": summary,
     "beside torchrun": beside_torchrun,
     "machine": machine,
+    "small messages": small_messages,
     "two processes": two_processes,
     "collectives of two": lambda: collectives(2, "p50_us"),
     "stores": stores,
