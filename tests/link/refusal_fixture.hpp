@@ -35,12 +35,15 @@ inline void refuse_to_service(node& n, long call, int error) {
     co_return;
   });
 }
-inline void refuse_to_reactor(node& n, long call, int error) {
-  auto there = [](long call, int error) -> task<void> {
-    testing::refuse(call, error);
+inline void refuse_to_reactor(node& n, call_filter calls) {
+  auto there = [](call_filter calls) -> task<void> {
+    if (!calls.install()) ::_exit(9);
     co_return;
   };
-  n.run(there(call, error));
+  n.run(there(std::move(calls)));
+}
+inline void refuse_to_reactor(node& n, long call, int error) {
+  refuse_to_reactor(n, refused(call, error));
 }
 
 /// A world of two runtimes that know each other, or meet now.

@@ -139,18 +139,19 @@ TEST_CASE("where no page can be sealed worlds do without, and the first says so"
   call_filter old_kernel;
   old_kernel.refuse_with_bits(SYS_fcntl, 2, F_SEAL_FUTURE_WRITE, EINVAL);
   constexpr const char* without = "small collectives of this world go by messages";
-  const auto a = node_where(old_kernel);
+  node a;
   node b;
+  refuse_to_reactor(a, old_kernel);
   for (const char* name : {"first", "second", "third"}) {
-    shared_world w(*a, b, name);
-    REQUIRE(transport_of(*a, w.of_a) == "shm");
+    shared_world w(a, b, name);
+    REQUIRE(transport_of(a, w.of_a) == "shm");
     auto other = b.rt.start(enter_barriers(w.of_b));
-    a->run(enter_barriers(w.of_a));
+    a.run(enter_barriers(w.of_a));
     b.finish(std::move(other));
   }
-  CHECK(a->log.count(without, log_level::warning) == 1);
-  CHECK(a->log.count(without) == 3);
-  CHECK(a->log.has("sealing a page: Invalid argument"));
+  CHECK(a.log.count(without, log_level::warning) == 1);
+  CHECK(a.log.count(without) == 3);
+  CHECK(a.log.has("sealing a page: Invalid argument"));
   CHECK_FALSE(b.log.has(without));
 }
 
