@@ -73,11 +73,12 @@ def peers_notice(fault):
 
 
 def one_way(size, near=False):
-    """`near`: where CPUs are near, of those who were asked for each distance."""
+    """Returns what each takes. With `near` that is where CPUs are near, but of MultiWorld and torch, which tell no difference."""
     times = {row["who"]: row["p50_us"] for row in rows_in(newest, "p2p") if row.get("size") == size}
     if near:
-        times |= {row["who"]: row["p50_us"] for row in rows_in(newest, "distances")
-                  if row.get("size") == size and row["distance"] == "near"}
+        apart = {row["who"]: row["p50_us"] for row in rows_in(newest, "distances")
+                 if row.get("size") == size and row["distance"] == "near"}
+        times |= {who: apart.get(who) for who in (OURS, *MPIS)}
     shown = [number(times[who]) for who in (OURS, "MultiWorld", "torch gloo")]
     return [*shown, ", ".join(number(times[who]) for who in MPIS)]
 
@@ -144,12 +145,15 @@ def small_messages():
     rows = [row for row in rows_in(newest, "distances") if row.get("who")]
     value = {(row["distance"], row["size"], row["who"]): row for row in rows}
     who = [OURS, "UCX", *MPIS]
-    heads = ["CPUs", "bytes", "one way, us: ours", *who[1:], "raw", "four under way, GB/s: ours", *who[1:], "raw"]
-    return table(heads, [
-        [distance, human(size), *(number(value[distance, size, each]["p50_us"]) for each in who),
-         number(value[distance, size, OURS]["raw_us"]), *(number(value[distance, size, each]["gb_s"]) for each in who),
-         number(value[distance, size, OURS]["raw_gb_s"])]
-        for distance, size in dict.fromkeys((row["distance"], row["size"]) for row in rows if row["who"] == OURS)])
+    heads = ["CPUs (turns)", "bytes", "one way, us: ours", *who[1:], "raw", "four under way, GB/s: ours", *who[1:], "raw"]
+    lines = []
+    for distance, size in dict.fromkeys((row["distance"], row["size"]) for row in rows if row["who"] == OURS):
+        of = {each: value.get((distance, size, each), {}) for each in who}
+        turns = min(row["turns"] for row in of.values() if row)
+        lines.append([f"{distance} ({turns})", human(size), *(number(of[each].get("p50_us")) for each in who),
+                      number(of[OURS]["raw_us"]), *(number(of[each].get("gb_s")) for each in who),
+                      number(of[OURS]["raw_gb_s"])])
+    return table(heads, lines)
 
 
 def collectives(members, what):

@@ -75,7 +75,7 @@ class page_agreement {
   void tell(rank_t peer, std::uint32_t what, std::uint64_t id);
   const char* map(rank_t peer, std::uint64_t token);
   /// Tells all that this member never uses pages. `why_not` is logged, unless it is
-  /// empty: a warning of the first world of a link, for debugging of later ones.
+  /// empty: as a warning for the first world of a link, for debugging else.
   void refuse(const std::string& why_not);
   void give_up() noexcept;
   void look_at_answers();

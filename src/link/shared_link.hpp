@@ -125,7 +125,7 @@ class shared_link final : public std::enable_shared_from_this<shared_link>,
     if (chunk_refusal_ == 0 || std::exchange(told_of_refusal_, true)) return 0;
     return chunk_refusal_;
   }
-  /// Returns true the first time: a page that was refused to one world is refused to
+  /// Returns true the first time: what refuses a page to one world mostly refuses it to
   /// each.
   [[nodiscard]] bool tell_of_refused_page() noexcept {
     return !std::exchange(told_of_refused_page_, true);
