@@ -225,12 +225,16 @@ constexpr std::size_t largest_unasked = 65536;
 constexpr message_size message_sizes[] = {
     {8, "8 B"}, {1024, "1 KiB"}, {8192, "8 KiB"}, {65536, "64 KiB"}, {81920, "80 KiB"}};
 
+/// How far copies lie apart, which all begin at the same place within their pages: just
+/// behind the source's, a copy takes ten times as long on Zen 3 (is_slow_by_string).
+constexpr std::size_t whole_pages(std::size_t bytes) noexcept {
+  return (bytes + 4095) / 4096 * 4096;
+}
+
 /// Nanoseconds of `copies` copies, or of a call in place of what is hardly a copy.
 double copying_bare(std::size_t bytes, int copies, int count) {
   if (bytes <= sizeof(std::uint64_t)) return calling_bare(count);
-  // All begin at the same place within their pages: just behind the source's, memcpy
-  // takes ten times as long on Zen 3 (is_slow_by_string).
-  const std::size_t stride = (bytes + 4095) / 4096 * 4096;
+  const std::size_t stride = whole_pages(bytes);
   std::vector<std::byte> memory(stride * static_cast<std::size_t>(copies + 1),
                                 std::byte{1});
   const auto begin = now_ns();
@@ -254,10 +258,9 @@ bool may_read_itself() {
 
 /// Nanoseconds of a read by process_vm_readv, as of what is offered.
 double reading_bare(std::size_t bytes, int count) {
-  std::vector<std::byte> from(bytes, std::byte{1});
-  std::vector<std::byte> into(bytes);
-  const iovec there{from.data(), bytes};
-  const iovec here{into.data(), bytes};
+  std::vector<std::byte> memory(2 * whole_pages(bytes), std::byte{1});
+  const iovec there{memory.data(), bytes};
+  const iovec here{memory.data() + whole_pages(bytes), bytes};
   const pid_t self = ::getpid();
   const auto begin = now_ns();
   for (int i = 0; i < count; ++i) {

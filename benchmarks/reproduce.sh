@@ -116,7 +116,7 @@ if [ $quick = yes ]; then
 else
   compare p2p compare.py --question p2p --rounds 3
   # The host moves its CPUs each minute or so: short turns, and many.
-  compare distances compare.py --question distances --sizes 8,1K,8K,64K --rounds 24 --inner-rounds 1
+  compare distances compare.py --question distances --sizes 8,1K,8K,64K --rounds 48 --inner-rounds 1
   compare pairs compare.py --question pairs
   sizes=(--collective-sizes '8,1K,8K,64K,256K,1M,16M' --collective-seconds 0.1)
   compare collectives-2 compare.py --question collectives --members 2 "${sizes[@]}" --rounds 3
